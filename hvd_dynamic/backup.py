@@ -1,0 +1,64 @@
+"""One copy in memory of arrays that belong together."""
+
+from __future__ import annotations
+
+import mxnet as mx
+import numpy as np
+
+__all__ = ['Backup']
+
+_MULTICAST = (np.float16, np.float32, np.float64)
+
+
+class Backup:
+    """Copies of NDArrays by key, made and put back without waiting.
+
+    Parameters
+    ----------
+    ctx : mx.Context, optional
+        Where the copies are. Default: each on the device of its original.
+    """
+
+    def __init__(self, ctx=None):
+        self._ctx = ctx
+        self._copies = {}
+
+    def __contains__(self, key):
+        return key in self._copies
+
+    def store(self, arrays):
+        """Make the copies those of `arrays` (a dict of key to NDArray), and of nothing else.
+
+        Memory is allocated once for each array, not at each call.
+        """
+        self._copies = {key: self._copies[key] if key in self._copies else self._empty(array)
+                        for key, array in arrays.items()}
+        _copy(list(arrays.values()), list(self._copies.values()))
+
+    def restore(self, arrays):
+        """Put the copies back into those of `arrays` (a dict of key to NDArray) that have one."""
+        keys = [key for key in arrays if key in self._copies]
+        _copy([self._copies[key] for key in keys], [arrays[key] for key in keys])
+
+    def nbytes(self):
+        """Bytes held."""
+        return sum(c.size * np.dtype(c.dtype).itemsize for c in self._copies.values())
+
+    def _empty(self, array):
+        return mx.nd.empty(array.shape, ctx=self._ctx or array.context, dtype=array.dtype)
+
+
+def _copy(sources, targets):
+    groups = {}
+    for source, target in zip(sources, targets):
+        same_device = source.context == target.context
+        groups.setdefault((source.dtype, source.context, same_device), []).append((source, target))
+    for (dtype, _, same_device), pairs in groups.items():
+        if same_device and dtype in _MULTICAST and len(pairs) > 1:
+            # amp_multicast to the arrays' own type is a copy of many arrays in one operation: a tenth of the time that
+            # a call for each takes on the host.
+            group_sources, group_targets = zip(*pairs)
+            mx.nd.amp_multicast(*group_sources, num_outputs=len(pairs), out=list(group_targets))
+        else:
+            for source, target in pairs:
+                source.copyto(target)

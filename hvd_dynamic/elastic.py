@@ -1,0 +1,233 @@
+"""The loop around training: enter a world, sync, train, and begin again when the world changes."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import time
+from dataclasses import dataclass
+
+from . import errors
+from .state import GluonState, Resize
+from .sync import synchronise
+from .world import World, WorkerRemoved, default_world
+
+__all__ = ['init', 'run', 'current_world', 'rank', 'size', 'local_rank', 'ResizeEvent']
+
+log = logging.getLogger('hvd_dynamic')
+
+_world = None
+
+
+@dataclass(frozen=True)
+class ResizeEvent:
+    """What a resize did; given to callbacks.
+
+    Attributes
+    ----------
+    old_size, new_size : int
+        World sizes.
+    added, removed : list of str
+        ``host:slot`` of each worker that came or went.
+    update : int
+        The number of updates done.
+    epoch : int
+    pause_seconds : float
+        From the moment this worker stopped training to the moment it goes on.
+    rolled_back_updates : int
+        Updates that will be done again; 0 unless a worker failed.
+    failed : bool
+        Whether a worker was lost (else the resize was announced).
+    old_global_batch, global_batch : int
+        Samples an update before and from now on.
+    old_lr, lr : float
+        The learning rate before, and where it goes (the base schedule's own course apart).
+    lr_scale : float
+        Where the policy's scale goes.
+    transition_updates : int
+        How many updates it takes until the scale is there.
+    """
+
+    old_size: int
+    new_size: int
+    added: list
+    removed: list
+    update: int
+    epoch: int
+    pause_seconds: float
+    rolled_back_updates: int
+    failed: bool
+    old_global_batch: int
+    global_batch: int
+    old_lr: float
+    lr: float
+    lr_scale: float
+    transition_updates: int
+
+    def __str__(self):
+        came = ''.join(f' +{slot}' for slot in self.added)
+        went = ''.join(f' -{slot}' for slot in self.removed)
+        over = f' over {self.transition_updates} updates' if self.transition_updates > 1 else ''
+        again = f', {self.rolled_back_updates} updates to do again' if self.rolled_back_updates else ''
+        return (f'{"lost a worker" if self.failed else "resized"}: {self.old_size} -> {self.new_size} workers at update '
+                f'{self.update} (epoch {self.epoch}){came}{went}; batch {self.old_global_batch} -> {self.global_batch}, '
+                f'lr {self.old_lr:.6g} -> {self.lr:.6g}{over}; pause {self.pause_seconds:.2f} s{again}')
+
+
+def init(world=None):
+    """Prepare this worker; in place of ``hvd.init()``.
+
+    A worker does not join the job here but in the function decorated with `run`, after it has built its network and
+    opened its data: the others need not wait for that.
+
+    Parameters
+    ----------
+    world : World, optional
+        Default: `HorovodWorld` in a process that horovodrun started, else a `VirtualWorld` of size 1.
+    """
+    global _world
+    if world is not None and not isinstance(world, World):
+        raise TypeError(f'world must be a World, such as VirtualWorld(4), got {world!r}')
+    if world is not None or _world is None:
+        _world = world or default_world()
+        _show_messages()
+
+
+def _show_messages():
+    if not logging.getLogger().handlers and not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter('%(name)s: %(message)s'))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+
+
+def current_world():
+    """The world of this process.
+
+    Raises
+    ------
+    RuntimeError
+        Before `init`.
+    """
+    if _world is None:
+        raise RuntimeError('hvd_dynamic.init() has not been called: call it first, in place of hvd.init()')
+    return _world
+
+
+def rank():
+    """This worker's rank; before training starts, the one that the launcher gave it."""
+    return current_world().rank
+
+
+def size():
+    """Number of workers; before training starts, what the launcher said."""
+    return current_world().size
+
+
+def local_rank():
+    """This worker's number on its host: which device to use, ``mx.gpu(local_rank())``."""
+    return current_world().local_rank
+
+
+def run(function):
+    """Make a training function elastic.
+
+    The function is called anew after each resize and each failure, with the state as it has become; it goes on from
+    there (see the README's five lines). Survivors are never restarted.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(state, *args, **kwargs)`` with a `GluonState`.
+
+    Returns
+    -------
+    callable
+        Of the same arguments; returns what `function` returned at last.
+
+    Raises
+    ------
+    RuntimeError
+        When called before `hvd_dynamic.init`.
+    TypeError
+        When called without a `GluonState`.
+
+    Notes
+    -----
+    A worker whose slot was taken away leaves with exit status 0.
+    """
+    @functools.wraps(function)
+    def wrapper(state, *args, **kwargs):
+        here = current_world()
+        if not isinstance(state, GluonState):
+            raise TypeError(f'the first argument of a function decorated with hvd_dynamic.run must be a GluonState, '
+                            f'got {state!r}')
+        state.bind(here)
+        return _loop(here, state, functools.partial(function, state, *args, **kwargs))
+    return wrapper
+
+
+def _loop(world, state, train):
+    failed, begun, stopped = False, 0, None
+    while True:
+        try:
+            world.join()
+            _begin_round(state, failed, begun, stopped)
+            failed, begun, stopped = False, 0, None
+            result = train()
+            state.finish()
+            return result
+        except WorkerRemoved:
+            log.info('%s leaves the job: its slot was taken away', world.member.slot)
+            sys.exit(0)
+        except Resize:
+            stopped = time.perf_counter()
+            world.leave()
+        except Exception as error:
+            if not errors.is_collective_failure(error):
+                raise
+            if not world.elastic:
+                raise RuntimeError('a worker was lost, and this job cannot go on without it: it was not started as an '
+                                   'elastic one (horovodrun --min-np --host-discovery-script)') from error
+            log.debug('a collective failed: %s', error)
+            failed, begun, stopped = True, max(begun, state.updates_begun), stopped or time.perf_counter()
+            # Ends what is in flight with an error, so that nothing waits for a peer that is gone.
+            world.leave()
+            errors.drain()
+            state.restore()
+
+
+def _begin_round(state, failed, begun, stopped):
+    """Sync the workers of a world that has been entered, and tell what changed."""
+    meeting = synchronise(state, failed, begun)
+    old_batch, old_lr = state.begin_round(meeting)
+    if not meeting.old:
+        log.log(_loud(state.world), 'started with %d workers: batch %d, lr %.6g', len(meeting.new), state.sampler.global_batch,
+                state.trainer.schedule.target_lr)
+        state.log_event('started', world_size=len(meeting.new), workers=meeting.slots, global_batch=state.sampler.global_batch)
+        return
+    schedule = state.trainer.schedule
+    event = ResizeEvent(
+        old_size=len(meeting.old), new_size=len(meeting.new),
+        added=[slot for token, slot in meeting.new.items() if token not in meeting.old],
+        removed=[slot for token, slot in meeting.old.items() if token not in meeting.new],
+        update=state.updates, epoch=state.sampler.epoch,
+        pause_seconds=0.0 if stopped is None else time.perf_counter() - stopped,
+        rolled_back_updates=meeting.rolled_back, failed=meeting.failed,
+        old_global_batch=old_batch, global_batch=state.sampler.global_batch,
+        old_lr=old_lr, lr=schedule.target_lr, lr_scale=schedule.target_scale, transition_updates=schedule.updates_to_target)
+    if meeting.survivor:
+        log.log(_loud(state.world), '%s', event)
+    state.log_event('failed_over' if event.failed else 'resized', old_size=event.old_size, new_size=event.new_size,
+                    added=event.added, removed=event.removed, rolled_back_updates=event.rolled_back_updates,
+                    downtime_seconds=event.pause_seconds, global_batch=event.global_batch, lr=event.lr,
+                    lr_scale=event.lr_scale)
+    if meeting.survivor:
+        for callback in state.callbacks:
+            callback(event)
+
+
+def _loud(world):
+    """One worker speaks for all."""
+    return logging.INFO if world.rank == 0 else logging.DEBUG

@@ -1,0 +1,58 @@
+"""The one place where MXNet's and Horovod's failures are told from the user's own."""
+
+from __future__ import annotations
+
+import mxnet as mx
+from mxnet.base import MXNetError
+
+__all__ = ['is_collective_failure', 'drain', 'JoinFailed']
+
+# A peer that dies shows up as an MXNetError, at whatever waits next, with Horovod's or Gloo's text in it.
+_SIGNS = ('Horovod has been shut down', 'gloo', 'Gloo', 'ncclInternal', 'NCCL', 'Connection reset by peer',
+          'Connection closed by peer', 'HorovodInternalError')
+
+
+class JoinFailed(RuntimeError):
+    """A round of the job could not be entered, because another worker was lost while it began."""
+
+
+def is_collective_failure(error):
+    """Whether an exception comes from a collective that a lost peer broke (also as the cause of another one).
+
+    Parameters
+    ----------
+    error : BaseException
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> is_collective_failure(ValueError('bad label'))
+    False
+    """
+    seen = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, JoinFailed) or type(error).__name__ == 'HorovodInternalError':
+            return True
+        if isinstance(error, MXNetError) and any(sign in str(error) for sign in _SIGNS):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def drain():
+    """Wait until nothing is in flight, and take the failures that are kept in arrays off them.
+
+    MXNet stores an operation's failure in the arrays that it would have written and raises it again at every later
+    wait, also at interpreter exit. `waitall` raises one at a time.
+    """
+    for _ in range(100000):
+        try:
+            mx.nd.waitall()
+            return
+        except MXNetError as error:
+            if not is_collective_failure(error):
+                raise

@@ -1,0 +1,289 @@
+"""ElasticSampler: one global order of samples, cut among the workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ['ElasticSampler', 'Update']
+
+
+@dataclass(frozen=True)
+class Update:
+    """How one update is cut: `counts` samples for each rank, from `start` on in the stream of all epochs."""
+
+    epoch: int
+    start: int
+    counts: tuple
+    carried: int
+
+    @property
+    def global_batch(self):
+        """Samples in this update over all workers."""
+        return sum(self.counts)
+
+    def part(self, rank):
+        """``(offset, count)`` of this rank's samples, counted from `start`."""
+        return sum(self.counts[:rank]), self.counts[rank]
+
+
+class ElasticSampler:
+    """A batch sampler whose order of samples does not depend on the world size.
+
+    Epoch e has one permutation of the data set, a function of (`seed`, e) alone; the permutations of epochs
+    0, 1, 2, ... joined together are one endless stream. A global cursor walks along it: each update takes the next
+    *global batch* samples, cut in rank order. A resize changes only where the stream is cut, so every sample is used
+    exactly once an epoch through any resizes. An update never reaches into the next epoch: the last one of an epoch
+    splits what is left as evenly as it can, and fewer than world-size samples are carried to the front of the next
+    epoch. (Faults shown absent: horovod issues 3399 and 3143.)
+
+    The cursor moves when an update is done (`advance`), not when a loader fetches ahead.
+
+    Parameters
+    ----------
+    length : int
+        Samples in the data set, >= 1.
+    batch_size : int
+        Local batch: samples each worker takes in one update, >= 1. Under the policy `FixedGlobalBatch` the reference
+        batch decides instead.
+    seed : int, default 0
+        Decides the permutations. 0 <= seed < 2**64.
+    shuffle : bool, default True
+        False: every epoch has the order 0, 1, 2, ...
+
+    Raises
+    ------
+    ValueError
+        For arguments out of range, and by `set_world` for a world larger than the data set.
+
+    Examples
+    --------
+    >>> sampler = ElasticSampler(10, batch_size=2, shuffle=False)
+    >>> sampler.set_world(size=2, ranks=[1])
+    >>> list(sampler)
+    [[2, 3], [6, 7], [9]]
+    >>> sampler.advance()                  # one update is done; then a third worker joins
+    >>> sampler.set_world(size=3, ranks=[1])
+    >>> list(sampler)
+    [[6, 7]]
+    """
+
+    def __init__(self, length, batch_size, seed=0, shuffle=True):
+        _check_positive('length', length, 'the number of samples in the data set')
+        _check_positive('batch_size', batch_size, 'the samples that each worker takes in one update')
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2 ** 64:
+            raise ValueError(f'seed must be an integer from 0 to 2**64 - 1, got {seed!r}')
+        self.length = int(length)
+        self.batch_size = int(batch_size)
+        self.seed = int(seed)
+        self.shuffle = bool(shuffle)
+        self._epoch = 0
+        self._cursor = 0
+        self._resumed = True
+        self._follows_epoch = False
+        self._fixed_global_batch = None
+        self._max_local_batch = None
+        self._permutations = {}
+        self.set_world(1, [0])
+
+    # -- the world ---------------------------------------------------------------------------------------------
+
+    def set_world(self, size, ranks):
+        """Cut the stream among `size` workers from here on; this process serves `ranks` of them.
+
+        Parameters
+        ----------
+        size : int
+            World size.
+        ranks : sequence of int
+            The ranks served here: one in a real job, all of them in a `VirtualWorld`.
+        """
+        if size > self.length:
+            raise ValueError(f'the data set has {self.length} samples, fewer than the {size} workers: each worker needs '
+                             f'at least one sample an update; use fewer workers (--max-np {self.length}) or more data')
+        if self._fixed_global_batch is not None and size > self._fixed_global_batch:
+            raise ValueError(f'reference_batch={self._fixed_global_batch} cannot be formed by {size} workers under '
+                             f'FixedGlobalBatch: each needs at least one sample an update; raise reference_batch or '
+                             f'limit the workers (--max-np {self._fixed_global_batch})')
+        self.size = size
+        self.ranks = tuple(ranks)
+        self._resumed = True
+
+    def fix_global_batch(self, global_batch, max_local_batch=None):
+        """Keep the global batch at `global_batch` samples; passes of at most `max_local_batch` (FixedGlobalBatch)."""
+        if global_batch > self.length:
+            raise ValueError(f'reference_batch={global_batch} is larger than the data set ({self.length} samples), '
+                             f'so no update could ever have that many; choose at most {self.length}')
+        self._fixed_global_batch = global_batch
+        self._max_local_batch = max_local_batch
+        self.set_world(self.size, self.ranks)
+
+    @property
+    def global_batch(self):
+        """Samples over all workers in a full update."""
+        return sum(self._full_counts())
+
+    def _full_counts(self):
+        if self._fixed_global_batch is None:
+            return (self.batch_size,) * self.size
+        return _split(self._fixed_global_batch, self.size)
+
+    # -- the cursor --------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self):
+        """The epoch that the cursor is in; it stays there, at its end, until the next one is begun."""
+        return self._epoch
+
+    @property
+    def samples_left(self):
+        """Samples of this epoch (and carried into it) that are not used yet."""
+        return (self._epoch + 1) * self.length - self._cursor
+
+    def next_update(self):
+        """The cut of the update at hand, or None at the end of the epoch.
+
+        Returns
+        -------
+        Update or None
+        """
+        return self._update_at(self._cursor)
+
+    def _update_at(self, cursor):
+        left = (self._epoch + 1) * self.length - cursor
+        if left < self.size:
+            return None
+        counts = self._full_counts()
+        if left < sum(counts):
+            counts = _split(left, self.size)
+        carried = max(0, min(sum(counts), self._epoch * self.length - cursor))
+        return Update(self._epoch, cursor, counts, carried)
+
+    def passes(self, update):
+        """The sizes of the batches that this process computes for an update: one each, or more (accumulation)."""
+        sizes = []
+        for rank in self.ranks:
+            count = update.counts[rank]
+            limit = self._max_local_batch or count
+            sizes.extend(_split(count, -(-count // limit)))
+        return sizes
+
+    def advance(self):
+        """The update at hand is done: move the cursor past it."""
+        update = self.next_update()
+        if update is None:
+            raise RuntimeError(f'epoch {self._epoch} has no update left')
+        self._cursor += update.global_batch
+        self._resumed = False
+
+    def set_epoch(self, epoch):
+        """Begin `epoch` (unless the cursor is in it): `GluonState` calls it when its attribute `epoch` changes.
+
+        At the end of an epoch the next one begins with the samples carried over. A jump, or leaving an epoch before
+        its end, begins the given epoch at its first sample.
+        """
+        self._follows_epoch = True
+        if epoch == self._epoch:
+            return
+        if isinstance(epoch, bool) or not isinstance(epoch, (int, np.integer)) or epoch < 0:
+            raise ValueError(f'epoch must be an integer of at least 0, got {epoch!r}')
+        if epoch != self._epoch + 1 or self.next_update() is not None:
+            self._cursor = int(epoch) * self.length
+        self._epoch = int(epoch)
+
+    def indices(self, update, rank):
+        """The data set indices that `rank` uses in `update`, in order.
+
+        Returns
+        -------
+        ndarray of int64, shape (count,)
+        """
+        offset, count = update.part(rank)
+        return self._stream(update.start + offset, count)
+
+    def _stream(self, start, count):
+        epoch, first = divmod(start, self.length)
+        here = self._permutation(epoch)[first:first + count]
+        if len(here) == count:
+            return here
+        return np.concatenate([here, self._stream((epoch + 1) * self.length, count - len(here))])
+
+    def _permutation(self, epoch):
+        order = self._permutations.get(epoch)
+        if order is None:
+            order = np.arange(self.length)
+            if self.shuffle:
+                # The legacy generator: NumPy promises that its streams never change between versions.
+                words = [self.seed & 0xffffffff, self.seed >> 32, epoch]
+                order = np.random.RandomState(words).permutation(self.length)
+            # At most two epochs are in use: the present one and the one that its carried samples come from.
+            self._permutations = {e: p for e, p in self._permutations.items() if abs(e - epoch) <= 1}
+            self._permutations[epoch] = order
+        return order
+
+    # -- a batch sampler for gluon.data.DataLoader ---------------------------------------------------------------
+
+    def __iter__(self):
+        # Without GluonState's `epoch` the end of a loop begins the next epoch - but not the first loop after a resize
+        # or restore: that one goes on where the interrupted loop was, even if nothing is left of its epoch.
+        if not self._follows_epoch and not self._resumed and self.next_update() is None:
+            self._epoch += 1
+        self._resumed = False
+        return self._batches()
+
+    def _batches(self):
+        cursor = self._cursor
+        while (update := self._update_at(cursor)) is not None:
+            for rank in self.ranks:
+                offset, count = update.part(rank)
+                samples = self._stream(update.start + offset, count)
+                limit = self._max_local_batch or count
+                for size in _split(count, -(-count // limit)):
+                    yield samples[:size].tolist()
+                    samples = samples[size:]
+            cursor += update.global_batch
+
+    def __len__(self):
+        """Batches that this process has left in the epoch."""
+        if self.next_update() is None:
+            return 0
+        full = self._full_counts()
+        passes_full = len(self.passes(Update(0, 0, full, 0)))
+        updates, rest = divmod(self.samples_left, sum(full))
+        if rest < self.size:
+            return updates * passes_full
+        return updates * passes_full + len(self.passes(Update(0, 0, _split(rest, self.size), 0)))
+
+    # -- state -------------------------------------------------------------------------------------------------
+
+    def state_dict(self):
+        """The cursor, with what it belongs to, as JSON values."""
+        return {'epoch': self._epoch, 'cursor': self._cursor, 'length': self.length, 'seed': self.seed,
+                'shuffle': self.shuffle}
+
+    def load_state_dict(self, state):
+        """Take up another sampler's cursor.
+
+        Raises
+        ------
+        ValueError
+            If it belongs to another order of samples (length, seed or shuffle differ).
+        """
+        for name in ('length', 'seed', 'shuffle'):
+            if state[name] != getattr(self, name):
+                raise ValueError(f'the sampler here has {name}={getattr(self, name)!r}, but the state to be taken up '
+                                 f'was made with {name}={state[name]!r}; use the same data set and arguments everywhere')
+        self._epoch, self._cursor = state['epoch'], state['cursor']
+        self._resumed = True
+
+
+def _split(total, parts):
+    """Integers that differ by at most one and sum to `total`, the larger ones first."""
+    small, more = divmod(total, parts)
+    return (small + 1,) * more + (small,) * (parts - more)
+
+
+def _check_positive(name, value, what):
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ValueError(f'{name} must be a positive integer, {what}, got {value!r}')

@@ -1,0 +1,366 @@
+"""GluonState: all that a worker must have to go on where another is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from dataclasses import dataclass, field
+
+from . import values
+from .backup import Backup
+from .runlog import RunLog
+from .sampler import ElasticSampler
+from .sharing import average_arrays, share_arrays
+from .trainer import DynamicTrainer
+
+__all__ = ['GluonState', 'Resize']
+
+log = logging.getLogger('hvd_dynamic')
+
+
+class Resize(BaseException):
+    """Leaves the step loop for a resize that all workers agreed on. Not an error, so no `except Exception` stops it."""
+
+
+@dataclass
+class Commit:
+    """A commit without its big arrays, which are in the state's backup."""
+
+    update: int
+    numbers: dict
+    attributes: dict
+    statistics: Backup
+    averaged: bool = False
+    initialised: set = field(default_factory=set)
+
+
+class GluonState:
+    """Parameters, running statistics, optimizer, schedule, sampler, and the user's own attributes.
+
+    `commit` keeps a copy in memory that the job goes back to when a worker is lost; `hvd_dynamic.run` hands the state to
+    newcomers.
+
+    Parameters
+    ----------
+    net : gluon.Block
+        Its parameters need not be initialised in full (deferred initialisation).
+    trainer : DynamicTrainer
+    sampler : ElasticSampler
+        The one that the data loader uses.
+    run_log : RunLog, optional
+        Where to write metrics, events and the audit of samples.
+    backup_ctx : mx.Context, optional
+        Where commits are kept: ``mx.cpu()`` spares a GPU's memory. Default: beside the originals.
+    **attributes
+        Anything else that belongs to the training, read and set as ``state.name``: JSON values, NumPy and NDArray arrays,
+        objects with `state_dict` and `load_state_dict`. An integer `epoch` also tells the sampler which epoch it is.
+
+    Raises
+    ------
+    TypeError
+        For arguments of the wrong kind, and an attribute that cannot be carried.
+
+    Notes
+    -----
+    BatchNorm's running statistics differ by worker during training. Before each evaluation (`average_running_stats`),
+    checkpoint and sync they are set to their mean over the workers.
+    """
+
+    def __init__(self, net, trainer, sampler, run_log=None, backup_ctx=None, **attributes):
+        for name, value, kind in (('trainer', trainer, DynamicTrainer), ('sampler', sampler, ElasticSampler)):
+            if not isinstance(value, kind):
+                raise TypeError(f'{name} must be a {kind.__name__}, got {value!r}')
+        if not callable(getattr(net, 'collect_params', None)):
+            raise TypeError(f'net must be a gluon.Block, got {net!r}')
+        if run_log is not None and not isinstance(run_log, RunLog):
+            raise TypeError(f'run_log must be a RunLog or None, got {run_log!r}')
+        self._attributes = {}
+        self._net, self._trainer, self._sampler, self._run_log = net, trainer, sampler, run_log
+        self._world = None
+        self._params = list(dict.fromkeys([*net.collect_params().values(), *trainer._params]))
+        self._deferred = {}
+        self._weights, self._optimizer_state = Backup(backup_ctx), Backup(backup_ctx)
+        self._statistics_backups = [Backup(backup_ctx), Backup(backup_ctx)]
+        self._pending = self._committed = None
+        self._callbacks = []
+        self._slots = []            # of all workers, by rank
+        self._old_members = {}      # of the last world that this worker was in: token to slot
+        schedule, policy = trainer.schedule, trainer.schedule.policy
+        if schedule.samples_per_epoch is None:
+            schedule.samples_per_epoch = sampler.length
+        if policy.fixed_global_batch:
+            sampler.fix_global_batch(schedule.reference_batch, policy.max_local_batch)
+        trainer.before_update = self._store_pending
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    # -- attributes --------------------------------------------------------------------------------------------
+
+    def __setattr__(self, name, value):
+        if name.startswith('_'):
+            object.__setattr__(self, name, value)
+            return
+        if hasattr(type(self), name):
+            raise AttributeError(f'{name!r} is a part of GluonState itself; choose another name for your attribute')
+        values.check(name, value)
+        if name == 'epoch':
+            self._sampler.set_epoch(value)
+        self._attributes[name] = value
+
+    def __getattr__(self, name):
+        try:
+            return self.__dict__['_attributes'][name]
+        except KeyError:
+            raise AttributeError(f'GluonState has no attribute {name!r}; give it to GluonState({name}=...)') from None
+
+    @property
+    def world(self):
+        """The world of the job (inside a function decorated with `hvd_dynamic.run`)."""
+        if self._world is None:
+            raise RuntimeError('GluonState.world is known only inside a function decorated with hvd_dynamic.run')
+        return self._world
+
+    @property
+    def net(self):
+        """The network."""
+        return self._net
+
+    @property
+    def trainer(self):
+        """The trainer."""
+        return self._trainer
+
+    @property
+    def sampler(self):
+        """The sampler."""
+        return self._sampler
+
+    @property
+    def updates(self):
+        """Updates done so far in the whole run."""
+        return self._trainer.update_count
+
+    @property
+    def updates_begun(self):
+        """Updates of which at least the gradients have been sent."""
+        flight = self._trainer.in_flight
+        return self._trainer.update_count if flight is None else flight.update
+
+    @property
+    def callbacks(self):
+        """The functions to call after a resize."""
+        return tuple(self._callbacks)
+
+    def register_callback(self, function):
+        """Have ``function(event)`` called on every survivor after each resize, before training goes on.
+
+        Parameters
+        ----------
+        function : callable
+            Gets a `hvd_dynamic.elastic.ResizeEvent`: old and new size, who was added and removed, the update, the seconds
+            of pause, what learning rate and batch became.
+        """
+        if not callable(function):
+            raise TypeError(f'a callback must be callable, got {function!r}')
+        self._callbacks.append(function)
+
+    def bind(self, world):
+        """Called by `hvd_dynamic.run`."""
+        self._world = world
+        self._trainer.attach(world, self._sampler)
+
+    def begin_round(self, meeting):
+        """Take up work in a world whose workers have met (`hvd_dynamic.sync`): all have the same state now.
+
+        Returns
+        -------
+        old_global_batch : int
+        old_lr : float
+            Of the round before; at the start of a job those of now.
+        """
+        world, sampler, schedule = self._world, self._sampler, self._trainer.schedule
+        if self._run_log is not None:
+            if meeting.survivor:
+                gone = [slot for token, slot in meeting.old.items() if token not in meeting.new]
+                mine = [rank for rank, token in enumerate(self._old_members) if token in world.members()]
+                if meeting.first_survivor:
+                    self._run_log.settle_lost(meeting.update, sampler, gone)
+                self._run_log.settle(meeting.update, sampler, mine)
+            self._run_log.forget()
+        sampler.set_world(world.size, world.ranks)
+        old_batch, old_lr = schedule.global_batch, schedule.lr_scale and schedule.base_lr() * schedule.lr_scale
+        schedule.set_global_batch(sampler.global_batch)
+        self._slots, self._old_members = meeting.slots, meeting.new
+        self._trainer.begin_round()
+        commit = self._take()
+        commit.averaged = True
+        self._store(commit)
+        return old_batch or schedule.global_batch, old_lr or schedule.target_lr
+
+    # -- commit and restore --------------------------------------------------------------------------------------
+
+    def commit(self):
+        """Keep the present state as the one to go back to, and leave the step loop if a resize was announced.
+
+        Waits for nothing: what depends on collectives is copied when the next update begins, by which time this one is
+        known to have succeeded on this worker. Between the passes of one update (gradient accumulation) it does nothing.
+        """
+        if self._world is None:
+            raise RuntimeError('state.commit() works only inside a function decorated with hvd_dynamic.run')
+        if self._trainer.in_update:
+            return
+        self._pending = self._take()
+        if self._trainer.resize_agreed:
+            self._settle()
+            raise Resize
+
+    def _take(self):
+        """A commit of the present, all but the big arrays."""
+        attributes = {name: values.pack(value, name) for name, value in self._attributes.items()}
+        # The next forward pass changes running statistics before the rest is copied, so they are copied at once, into the
+        # one of two small backups that the present commit does not use.
+        statistics = next(b for b in self._statistics_backups
+                          if self._committed is None or b is not self._committed.statistics)
+        statistics.store(self._statistics())
+        numbers = {'trainer': self._trainer.state_dict(), 'sampler': self._sampler.state_dict()}
+        return Commit(self._trainer.update_count, numbers, attributes, statistics)
+
+    def _store_pending(self):
+        """Before an update changes the weights: copy them for the pending commit, and write what is known by now."""
+        # The last update has been confirmed. No worker took part in it before it had stored its commits up to then.
+        settled = 0 if self._committed is None else self._committed.update
+        self._log_confirmed()
+        if self._run_log is not None:
+            self._run_log.settle(settled, self._sampler, self._sampler.ranks)
+        if self._pending is not None:
+            if self._world.collective:
+                self._trainer.wait_for_weights()        # a copy of them cannot fail any more
+            self._store(self._pending)
+
+    def _store(self, commit):
+        weights = self._weight_arrays()
+        commit.initialised = set(weights)
+        self._weights.store(weights)
+        self._optimizer_state.store(dict(enumerate(self._trainer.state_arrays())))
+        self._committed, self._pending = commit, None
+
+    def _weight_arrays(self):
+        return {i: p._data[0] for i, p in enumerate(self._params) if p._data is not None and p._differentiable}
+
+    def _statistics(self):
+        return {i: p._data[0] for i, p in enumerate(self._params) if p._data is not None and not p._differentiable}
+
+    def _settle(self):
+        """Have everything done, averaged, committed and logged, on all workers: nothing is in flight."""
+        self._trainer.confirm()
+        self._trainer.wait_for_weights()
+        self.average_running_stats()
+        self._pending = self._take()
+        self._pending.averaged = True
+        self._store(self._pending)
+        self._world.barrier()
+        self._log_confirmed()
+        if self._run_log is not None:
+            self._run_log.settle(self._committed.update, self._sampler, self._sampler.ranks)
+
+    def restore(self):
+        """Go back to the last commit. What arrays keep of a failure must have been drained before."""
+        self._pending = None
+        if self._run_log is not None:
+            # Others may have committed an update that failed here: its samples are then used.
+            started = [*self._trainer.take_confirmed(), self._trainer.in_flight]
+            for record in filter(None, started):
+                self._run_log.update_started(record.update, record.cut, self._slots)
+        commit = self._committed
+        for i, param in enumerate(self._params):
+            if i in self._deferred and (commit is None or (i not in commit.initialised and i not in commit.statistics)):
+                # Initialised since the commit, by a first forward pass whose update was lost: not yet, then.
+                param._data = param._grad = None
+                param._deferred_init = self._deferred[i]
+        if commit is None:
+            return
+        self._trainer.load_state_dict(commit.numbers['trainer'])
+        self._sampler.load_state_dict(commit.numbers['sampler'])
+        self._load_attributes(commit.attributes)
+        self._weights.restore(self._weight_arrays())
+        commit.statistics.restore(self._statistics())
+        self._optimizer_state.restore(dict(enumerate(self._trainer.state_arrays())))
+
+    def _load_attributes(self, packed):
+        for name in [n for n in self._attributes if n not in packed]:
+            del self._attributes[name]
+        for name, (skeleton, arrays) in packed.items():
+            value = values.unpack(skeleton, arrays)
+            present = self._attributes.get(name)
+            if callable(getattr(present, 'load_state_dict', None)):
+                present.load_state_dict(value)
+            else:
+                self._attributes[name] = value
+
+    # -- evaluation and logs -------------------------------------------------------------------------------------
+
+    def average_running_stats(self):
+        """Set BatchNorm's running statistics to their mean over the workers: call it before each evaluation.
+
+        The rule: running means and running variances are averaged, each worker with the same weight. A collective, so all
+        workers call it; without effect when there is one worker.
+        """
+        self._trainer.confirm()
+        statistics = list(self._statistics().values())
+        average_arrays(self.world, statistics, name='statistics')
+
+    def log_evaluation(self, **metrics):
+        """Write an 'evaluated' event with these numbers to the run's folder (by rank 0; call it on all workers)."""
+        self.log_event('evaluated', epoch=self._sampler.epoch, samples=self._trainer.schedule.samples_seen,
+                    metrics={name: float(value) for name, value in metrics.items()})
+
+    def log_event(self, kind, **fields):
+        """Write an event to the run's folder (by rank 0; call it on all workers)."""
+        if self._run_log is not None and self._world.rank == 0:
+            self._run_log.event(kind, self._trainer.update_count, **fields)
+
+    def _log_confirmed(self):
+        records = self._trainer.take_confirmed()
+        if self._run_log is None:
+            return
+        for record in records:
+            if self._world.rank == 0:
+                self._run_log.metrics(record)
+            self._run_log.update_started(record.update, record.cut, self._slots)
+
+    def finish(self):
+        """The training function has returned: commit the end, average the statistics, and wait for all workers."""
+        self._settle()
+        self.log_event('finished', samples=self._trainer.schedule.samples_seen)
+
+    # -- what `sync` compares ------------------------------------------------------------------------------------
+
+    def digest(self):
+        """A hash of all but the arrays of the network and optimizer: workers whose hashes differ must sync."""
+        hasher = hashlib.sha256()
+        commit = self._committed
+        hasher.update(json.dumps(commit.numbers, sort_keys=True).encode())
+        for name in sorted(commit.attributes):
+            skeleton, arrays = commit.attributes[name]
+            hasher.update(values.to_bytes([name, skeleton, list(arrays)]))
+        return hasher.hexdigest()
+
+    # -- deferred initialisation ---------------------------------------------------------------------------------
+
+    def _share_first_initialisation(self, source):
+        """Have parameters that no worker knows yet get the values of rank `source` when their first forward pass comes."""
+        for i, param in enumerate(self._params):
+            param.__dict__.pop('_init_impl', None)      # of a round that is over
+            if param._data is not None:
+                continue
+            self._deferred[i] = param._deferred_init
+            if self._world.collective:
+                param._init_impl = self._shared_init(param, i, source)
+
+    def _shared_init(self, param, number, source):
+        def init_impl(data, ctx_list):
+            del param._init_impl
+            param._init_impl(data, ctx_list)
+            share_arrays(self._world, [param._data[0]], source, f'first.{number}')
+        return init_impl

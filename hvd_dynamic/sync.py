@@ -1,0 +1,167 @@
+"""How the workers of a new world come to the same state, the freshest one."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from . import values
+from .sharing import average_arrays, share_arrays
+
+__all__ = ['synchronise', 'Meeting']
+
+log = logging.getLogger('hvd_dynamic')
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """What the workers of a new world told each other.
+
+    Attributes
+    ----------
+    old, new : dict of str to str
+        The processes of the old and the new world: token to ``host:slot``. `old` is empty at the start of a job.
+    slots : list of str
+        By rank.
+    update : int
+        The committed update that all go on from.
+    rolled_back : int
+        Updates that the furthest worker had begun after that one.
+    failed : bool
+        Whether the old world ended by a failure.
+    survivor : bool
+        Whether this worker was in the old world.
+    first_survivor : bool
+        Whether it is the one with the lowest rank of those.
+    """
+
+    old: dict
+    new: dict
+    slots: list
+    update: int
+    rolled_back: int
+    failed: bool
+    survivor: bool
+    first_survivor: bool
+
+
+def synchronise(state, failed=False, begun=0):
+    """Bring all workers of a world that has just been entered to the state of the freshest one.
+
+    The source is a worker with the highest committed update (the lowest rank of those). Nothing is sent if all have it.
+    Running statistics are averaged over the workers that had it. At the end every worker has committed the result.
+
+    Parameters
+    ----------
+    state : GluonState
+        On survivors: as at its last commit.
+    failed : bool
+        Whether this worker left the old world by a failure.
+    begun : int
+        The last update that this worker had begun.
+
+    Returns
+    -------
+    Meeting
+
+    Raises
+    ------
+    ValueError
+        On all workers alike, if their networks, optimizers, data or schedules do not fit together.
+    """
+    world = state.world
+    greeting = _greeting(state, failed, begun)
+    everyone = [values.from_bytes(data) for data in world.allgather_bytes(values.to_bytes(greeting), 'sync.greeting')]
+    _check_alike(everyone)
+    update = max(one['update'] for one in everyone)
+    fresh = [rank for rank, one in enumerate(everyone) if one['update'] == update]
+    source = max(fresh, key=lambda rank: (sum(map(_known, everyone[rank]['parameters'])), -rank))
+    if any(one['update'] != update or one['digest'] != everyone[source]['digest'] for one in everyone) or update < 0:
+        _transfer(state, source)
+    if update >= 0 and not all(everyone[rank]['averaged'] for rank in fresh):
+        average_arrays(world, list(state._statistics().values()), world.rank in fresh, len(fresh), 'sync.statistics')
+    state._share_first_initialisation(source)
+    survivors = [rank for rank, one in enumerate(everyone) if one['update'] >= 0]
+    old = {token: slot for rank in survivors for token, slot in everyone[rank]['old'].items()}
+    return Meeting(old=old, new={token: slot for one in everyone for token, slot in one['here'].items()},
+                   slots=[slot for one in everyone for slot in one['here'].values()], update=max(update, 0),
+                   rolled_back=max(0, max(one['begun'] for one in everyone) - max(update, 0)),
+                   failed=any(one['failed'] for one in everyone), survivor=world.rank in survivors,
+                   first_survivor=bool(survivors) and world.rank == survivors[0])
+
+
+def _greeting(state, failed, begun):
+    world, trainer, commit = state.world, state.trainer, state._committed
+    schedule = trainer.schedule
+    return {
+        'here': world.members(), 'old': state._old_members, 'failed': failed, 'begun': begun,
+        'update': -1 if commit is None else commit.update,
+        'digest': '' if commit is None else state.digest(),
+        'averaged': commit is not None and commit.averaged,
+        'parameters': [[p.name, list(p.shape) if p.shape is not None else None, str(p.dtype), p._data is not None]
+                       for p in state._params],
+        'arguments': {
+            'optimizer': type(trainer.optimizer).__name__,
+            'policy': repr(schedule.policy),
+            'reference_batch': schedule.reference_batch,
+            'length of the data set': state.sampler.length,
+            'batch_size of the sampler': state.sampler.batch_size,
+            'seed of the sampler': state.sampler.seed,
+            'shuffle of the sampler': state.sampler.shuffle,
+        },
+    }
+
+
+def _known(parameter):
+    return parameter[3]
+
+
+def _check_alike(everyone):
+    """Raise the same error on all workers if two of them were not started with the same script and arguments."""
+    first = everyone[0]
+    for rank, one in enumerate(everyone):
+        for name, value in first['arguments'].items():
+            if one['arguments'][name] != value:
+                raise ValueError(f"{name} differs between workers: {value!r} on rank 0, {one['arguments'][name]!r} on rank "
+                                 f'{rank}; start all workers with the same arguments')
+        if len(one['parameters']) != len(first['parameters']):
+            raise ValueError(f"the number of parameters differs between workers: {len(first['parameters'])} on rank 0, "
+                             f"{len(one['parameters'])} on rank {rank}; build the same network everywhere")
+    for parameters in zip(*(one['parameters'] for one in everyone)):
+        name, shape, dtype, _ = parameters[0]
+        for rank, (_, other_shape, other_dtype, _) in enumerate(parameters):
+            for other in range(rank):
+                if not _fit(parameters[other][1], other_shape):
+                    raise ValueError(f'parameter {name} differs in shape between workers: {tuple(parameters[other][1])} on '
+                                     f'rank {other}, {tuple(other_shape)} on rank {rank}; build the same network everywhere')
+            if other_dtype != dtype:
+                raise ValueError(f'parameter {name} differs in type between workers: {dtype} on rank 0, {other_dtype} on '
+                                 f'rank {rank}; build the same network everywhere')
+
+
+def _fit(a, b):
+    if a is None or b is None:
+        return True
+    return len(a) == len(b) and all(x == y or x <= 0 or y <= 0 for x, y in zip(a, b))
+
+
+def _transfer(state, source):
+    """Give all that `source` has to all workers."""
+    world, trainer = state.world, state.trainer
+    mine = b'-'
+    if world.rank == source:
+        mine = values.to_bytes({
+            'trainer': trainer.state_dict(), 'sampler': state.sampler.state_dict(),
+            'attributes': [[name, *values.pack(value, name)] for name, value in state._attributes.items()],
+            'shapes': [list(p.shape) if p._data is not None else None for p in state._params]})
+    numbers = values.from_bytes(world.allgather_bytes(mine, 'sync.numbers')[source])
+    known = [param for param, shape in zip(state._params, numbers['shapes']) if shape is not None]
+    if world.rank != source:
+        for param, shape in zip(state._params, numbers['shapes']):
+            if shape is not None and param._data is None:
+                param.shape = tuple(shape)
+                param._finish_deferred_init()
+        trainer.load_state_dict(numbers['trainer'])
+        state.sampler.load_state_dict(numbers['sampler'])
+        state._load_attributes({name: (skeleton, arrays) for name, skeleton, arrays in numbers['attributes']})
+    share_arrays(world, [p._data[0] for p in known] + trainer.state_arrays(), source, 'sync.arrays')

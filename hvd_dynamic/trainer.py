@@ -1,0 +1,346 @@
+"""DynamicTrainer: a gluon.Trainer whose updates follow a world that changes size."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+import mxnet as mx
+import numpy as np
+from mxnet import gluon
+
+from . import optimizers
+from .schedule import Decision, DynamicSchedule
+
+__all__ = ['DynamicTrainer', 'UpdateRecord']
+
+log = logging.getLogger('hvd_dynamic')
+
+
+@dataclass
+class UpdateRecord:
+    """One update that was started: what it used, and (once it is known) how it went."""
+
+    update: int
+    cut: object                 # sampler.Update
+    decision: Decision
+    world_size: int
+    samples: int
+    started: float
+    loss: float | None = None
+    seconds: float | None = None
+
+
+class DynamicTrainer(gluon.Trainer):
+    """Gluon's trainer for elastic data parallel training.
+
+    An update uses the sum of the samples' gradients over all workers divided by the global batch, also when the local
+    batches differ. Learning rate and momentum follow the schedule's policy (arXiv 1904.12043). The trainer must be part
+    of a `GluonState`, from which it gets the world and the sampler.
+
+    Whether the job is about to be resized is agreed on by a few numbers that travel with the gradients; there is no
+    round trip of its own.
+
+    Parameters
+    ----------
+    params : ParameterDict, dict or list of Parameter
+        As for gluon.Trainer. Their order must be the same on all workers; that of `collect_params()` is.
+    optimizer : str or mx.optimizer.Optimizer
+        Any dense optimizer. For sgd, nag, lars and lbsgd (also multi-precision) the momentum buffer is corrected when
+        the learning rate scale changes; for all others it is left alone.
+    optimizer_params : dict, optional
+        As for gluon.Trainer, but without 'learning_rate' and 'lr_scheduler': those are the schedule's.
+    schedule : DynamicSchedule
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a schedule that is none, a learning rate given twice, sparse parameters, several devices in one worker.
+    """
+
+    def __init__(self, params, optimizer, optimizer_params=None, *, schedule):
+        if not isinstance(schedule, DynamicSchedule):
+            raise TypeError(f'schedule must be a DynamicSchedule, got {schedule!r}')
+        for name in ('learning_rate', 'lr_scheduler'):
+            if optimizer_params and name in optimizer_params:
+                raise ValueError(f'optimizer_params has {name!r}={optimizer_params[name]!r}, but the schedule decides the '
+                                 f'learning rate: give it to DynamicSchedule as its base and leave it out here')
+        if getattr(optimizer, 'lr_scheduler', None) is not None:
+            raise ValueError('optimizer has an lr_scheduler, but the schedule decides the learning rate: give the '
+                             'scheduler to DynamicSchedule as its base and make the optimizer without one')
+        if hasattr(params, 'values'):
+            # In the order in which the network was built. gluon.Trainer sorts by name, where dense10 comes before
+            # dense9: an order that depends on how many layers a process had made before.
+            params = list(params.values())
+        super().__init__(params, optimizer, optimizer_params, kvstore=None)
+        self._check_parameters()
+        self._kv_initialized, self._params_to_init = True, []
+        self.schedule = schedule
+        schedule.default_scaling = optimizers.default_scaling(self._optimizer)
+        self._momentum_of = optimizers.momentum_rule(self._optimizer)
+        self.update_count = 0
+        self.before_update = lambda: None           # GluonState stores the pending commit here
+        self._world = self._sampler = None
+        self._record = self._control = None         # of the update in flight
+        self._confirmed = []
+        self._resize_agreed = False
+        self._pass, self._sizes = 0, None
+        self._accumulating = []
+        self._loss_sum = None
+        self._reduced = False
+
+    def _check_parameters(self):
+        for param in self._params:
+            if param._stype != 'default' or param._grad_stype != 'default':
+                raise ValueError(f'parameter {param.name} is sparse, which DynamicTrainer does not support; make it with '
+                                 f"stype='default' and grad_stype='default' (sparse_grad=False)")
+            if len(param.list_ctx()) > 1:
+                raise ValueError(f'parameter {param.name} is on {len(param.list_ctx())} devices; a worker has one: start one worker '
+                                 f'for each device and initialise with ctx=mx.gpu(hvd_dynamic.local_rank())')
+
+    # -- the world ---------------------------------------------------------------------------------------------
+
+    def attach(self, world, sampler):
+        """Called by `GluonState`: where the updates happen, and what they are made of."""
+        self._world, self._sampler = world, sampler
+
+    def begin_round(self):
+        """A new world has been entered, or the last commit restored: nothing is in flight any more."""
+        self._record = self._control = self._loss_sum = self._sizes = None
+        self._confirmed, self._pass = [], 0
+        self._resize_agreed, self._reduced = False, False
+        self._arrange_accumulation()
+
+    def _arrange_accumulation(self):
+        # Several passes an update add to the gradients; with one, backward overwrites them, as usual.
+        full = self._sampler._full_counts()
+        several = len(self._sampler.ranks) > 1 or (self._sampler._max_local_batch or max(full)) < max(full)
+        if several:
+            for param in self._params:
+                if param.grad_req == 'write':
+                    param.grad_req = 'add'
+                    self._accumulating.append(param)
+            self._zero_gradients()
+        else:
+            for param in self._accumulating:
+                param.grad_req = 'write'
+            self._accumulating = []
+
+    def _zero_gradients(self):
+        gradients = [param.grad() for param in self._accumulating if param._data is not None]
+        if gradients:
+            mx.nd.reset_arrays(*gradients, num_arrays=len(gradients))
+
+    @property
+    def resize_agreed(self):
+        """Whether all workers know that the world is about to be resized and leave at their next commit."""
+        if not self._world.collective:
+            return self._world.resize_pending()
+        return self._resize_agreed
+
+    @property
+    def in_update(self):
+        """Whether an update has begun (some of its passes are done) and is not finished."""
+        return self._pass > 0
+
+    # -- the step loop -----------------------------------------------------------------------------------------
+
+    def step(self, batch_size, ignore_stale_grad=False, loss=None):
+        """One update, or one pass of it, after ``loss.backward()`` on the per-sample losses.
+
+        Parameters
+        ----------
+        batch_size : int
+            Samples in this batch, as the sampler cut it: ``len(data)``.
+        ignore_stale_grad : bool, default False
+            As in gluon.Trainer.
+        loss : NDArray, optional
+            The per-sample losses of this batch. Their sum travels with the gradients, so that the log has the exact
+            mean loss over all workers at no extra round trip.
+
+        Raises
+        ------
+        ValueError
+            If `batch_size` is not what the sampler dealt out.
+        RuntimeError
+            If the trainer is not part of a GluonState that `hvd_dynamic.run` works on.
+        """
+        if not self._pass_done(batch_size, loss):
+            return
+        self.allreduce_grads()
+        self._finish(ignore_stale_grad)
+
+    def _pass_done(self, batch_size, loss):
+        """Check one pass; True if it was the last of its update."""
+        cut = self._cut()
+        if self._sizes is None:
+            self._sizes = self._sampler.passes(cut)
+        expected = self._sizes[self._pass]
+        if batch_size != expected:
+            raise ValueError(f'trainer.step got batch_size={batch_size}, but the sampler dealt out {expected} samples for '
+                             f'this batch (update {self.update_count + 1}, epoch {cut.epoch}): pass len(data), and call '
+                             f'step once for every batch of a loader made with batch_sampler=sampler')
+        if loss is not None:
+            total = loss.sum().reshape(1).astype('float32')
+            self._loss_sum = total if self._loss_sum is None else self._loss_sum + total
+        self._pass += 1
+        return self._pass == len(self._sizes)
+
+    def _cut(self):
+        if self._world is None or self._world.generation == 0:
+            raise RuntimeError('DynamicTrainer works inside a function decorated with hvd_dynamic.run: make '
+                               'GluonState(net=net, trainer=trainer, sampler=sampler) and pass it to that function')
+        cut = self._sampler.next_update()
+        if cut is None:
+            raise ValueError(f'trainer.step was called after the last update of epoch {self._sampler.epoch}: call it once '
+                             f'for every batch of a loader made with batch_sampler=sampler')
+        return cut
+
+    def allreduce_grads(self):
+        """Sum the gradients over the workers (to clip them, say), to be followed by `update`.
+
+        Before that, the previous update is made sure of and its pending commit stored. Its own collectives are done by
+        the time this one's can start, and forward and backward are already queued behind it, so the device does not idle.
+        """
+        cut = self._cut()
+        self.confirm()
+        self.before_update()
+        decision = self.schedule.advance(cut.global_batch)
+        if decision.momentum_scale != 1.0:
+            self._scale_momentum(decision.momentum_scale)
+        self._optimizer.set_learning_rate(decision.lr)
+        self._record = UpdateRecord(self.update_count + 1, cut, decision, self._world.size, self.schedule.samples_seen,
+                                    time.perf_counter())
+        self._allreduce_grads()
+        self._control = self._send_control()
+        self._reduced = True
+
+    def update(self, batch_size, ignore_stale_grad=False):
+        """The second half of `step`, after `allreduce_grads`.
+
+        Parameters
+        ----------
+        batch_size : int
+            Samples in this worker's local batch, ``len(data)``.
+        """
+        if not self._reduced:
+            raise RuntimeError('call trainer.allreduce_grads() before trainer.update(), or trainer.step() for both')
+        if not self._pass_done(batch_size, None):
+            raise RuntimeError(f'this update takes {len(self._sizes)} passes (max_local_batch={self._sampler._max_local_batch}'
+                               f'), for which trainer.step() must be used')
+        self._finish(ignore_stale_grad)
+
+    def _allreduce_grads(self):
+        if not self._world.collective:
+            return
+        for i, param in enumerate(self._params):
+            if param.grad_req != 'null':
+                self._world.allreduce_(param.list_grad()[0], f'grad.{i}', priority=-i)
+
+    def _send_control(self):
+        """``[workers that were told of a resize, sum of losses]``, in the same cycle as the gradients."""
+        loss, self._loss_sum = self._loss_sum, None
+        if not self._world.collective:
+            return loss
+        flag = 1.0 if self._world.resize_pending() else 0.0
+        context = loss.context if loss is not None else mx.cpu()
+        control = mx.nd.array([flag], ctx=context)
+        control = mx.nd.concat(control, mx.nd.full((1,), np.nan, ctx=context) if loss is None else loss, dim=0)
+        return self._world.allreduce_(control, 'control', priority=-len(self._params))
+
+    def _finish(self, ignore_stale_grad):
+        self._check_and_rescale_grad(self._scale / self._record.cut.global_batch)
+        self._update(ignore_stale_grad)
+        if self._accumulating:
+            self._zero_gradients()
+        self._sampler.advance()
+        self.update_count += 1
+        self._pass, self._sizes, self._reduced = 0, None, False
+
+    def _scale_momentum(self, factor):
+        if self._momentum_of is None:
+            return
+        for state in self._updaters[0].states.values():
+            momentum = self._momentum_of(state)
+            if momentum is not None:
+                momentum *= factor
+
+    # -- what is known of updates ------------------------------------------------------------------------------
+
+    def confirm(self):
+        """Wait for what travelled with the update in flight and take it in.
+
+        Raises
+        ------
+        MXNetError
+            If a collective of the update failed.
+        """
+        if self._record is None:
+            return
+        if self._world.collective:
+            flag, loss = self._control.asnumpy().tolist()
+            self._resize_agreed = self._resize_agreed or flag > 0
+        else:
+            loss = float('nan') if self._control is None else float(self._control.asscalar())
+        record, self._record, self._control = self._record, None, None
+        record.loss = None if np.isnan(loss) else loss / record.cut.global_batch
+        record.seconds = time.perf_counter() - record.started
+        self._confirmed.append(record)
+
+    def wait_for_weights(self):
+        """Wait until the weights of all updates started are there; raises what went wrong in them."""
+        for param in self._params:
+            if param.grad_req != 'null' and param._data is not None:
+                param.list_data()[0].wait_to_read()
+
+    def take_confirmed(self):
+        """The records of updates that have been confirmed since the last call."""
+        records, self._confirmed = self._confirmed, []
+        return records
+
+    @property
+    def in_flight(self):
+        """The record of the update that is not confirmed yet, or None."""
+        return self._record
+
+    # -- optimizer state ---------------------------------------------------------------------------------------
+
+    def state_arrays(self):
+        """All NDArrays of the optimizer's state, in a fixed order; empty before the first update."""
+        states = self._updaters[0].states
+        return [leaf for i in sorted(states) for leaf in optimizers.flatten_state(states[i]) if leaf is not None]
+
+    def state_indices(self):
+        """The parameters (by number) that have optimizer state."""
+        return sorted(self._updaters[0].states)
+
+    def make_states(self, indices):
+        """Have optimizer state for exactly these parameters, as a worker has that has done updates."""
+        updater = self._updaters[0]
+        for i in set(updater.states) - set(indices):
+            del updater.states[i], updater.states_synced[i]
+        for i in indices:
+            if i not in updater.states:
+                weight = self._params[i].list_data()[0]
+                updater.states[i] = self._optimizer.create_state_multi_precision(i, weight)
+                updater.states_synced[i] = True
+
+    def state_dict(self):
+        """The numbers of optimizer and schedule, as JSON values; arrays are in `state_arrays`."""
+        return {'update': self.update_count, 'optimizer': optimizers.settings(self._optimizer),
+                'schedule': self.schedule.state_dict(), 'states': self.state_indices()}
+
+    def load_state_dict(self, saved):
+        """Take up what `state_dict` gave; makes the optimizer state, whose arrays the caller then fills."""
+        self.update_count = saved['update']
+        optimizers.load_settings(self._optimizer, saved['optimizer'], self._contexts[0].device_id)
+        self.schedule.load_state_dict(saved['schedule'])
+        self.make_states(saved['states'])
+
+    def save_states(self, fname):
+        """Not supported: use `GluonState`, which holds the schedule's and the sampler's position too."""
+        raise RuntimeError('DynamicTrainer.save_states would lose the position of schedule and sampler; GluonState '
+                           'carries all of the state')
+
+    load_states = save_states

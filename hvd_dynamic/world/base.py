@@ -1,0 +1,125 @@
+"""The interface between training and the processes that share it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+
+import numpy as np
+
+
+class WorkerRemoved(Exception):
+    """This worker's slot was taken away: it leaves the job, which is no failure."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A worker as others see it: `slot` is ``host:local_rank``; `token` tells processes in the same slot apart."""
+
+    slot: str
+    token: str
+
+
+class World:
+    """The workers of a job. All collectives are called by all workers in the same order.
+
+    Attributes
+    ----------
+    rank, size : int
+        This worker's rank, and the number of workers. Before `join`, what the launcher said.
+    ranks : tuple of int
+        The ranks that this process serves: its own, or all of them in a `VirtualWorld`.
+    elastic : bool
+        Whether the world can be joined again after a failure or a resize.
+    member : Member
+        This worker.
+    generation : int
+        How often the world has been joined.
+    """
+
+    elastic = False
+
+    def __init__(self):
+        self.rank, self.size, self.local_rank = 0, 1, 0
+        self.generation = 0
+        host = os.environ.get('HOROVOD_HOSTNAME') or socket.gethostname()
+        slot = os.environ.get('HOROVOD_LOCAL_RANK', '0')
+        self.member = Member(f'{host}:{slot}', os.urandom(8).hex())
+
+    @property
+    def ranks(self):
+        return (self.rank,)
+
+    @property
+    def collective(self):
+        """Whether other processes take part, so that collectives are needed at all."""
+        return self.size > 1
+
+    def members(self):
+        """The workers that this process serves, in rank order: token to ``host:slot``."""
+        return {self.member.token: self.member.slot}
+
+    def join(self):
+        """Enter the job, at first or again after `leave`; blocks until all workers of the new world have.
+
+        Raises
+        ------
+        WorkerRemoved
+            If this worker has no place in the new world.
+        """
+        raise NotImplementedError
+
+    def leave(self):
+        """Leave the present world; whatever is in flight is ended with an error. `join` enters the next one."""
+        raise NotImplementedError
+
+    def resize_pending(self):
+        """Whether this worker was told that the set of hosts has changed (true on at least one worker)."""
+        raise NotImplementedError
+
+    def allreduce_(self, array, name, priority=0):
+        """Sum an NDArray over the workers, in place and asynchronously (as any MXNet operation)."""
+        raise NotImplementedError
+
+    def allgather_bytes(self, data, name):
+        """What every worker gives, by rank; blocks.
+
+        Parameters
+        ----------
+        data : bytes
+        name : str
+
+        Returns
+        -------
+        list of bytes
+        """
+        raise NotImplementedError
+
+    def allreduce_sum(self, array, name='sum'):
+        """Sum a NumPy array over the workers, in its own dtype (float64 and int64 are exact); blocks.
+
+        For metrics of an evaluation, not for the step loop. Every worker gets the same values.
+
+        Parameters
+        ----------
+        array : array_like of float32, float64, int32 or int64
+            The same shape and dtype on all workers.
+
+        Returns
+        -------
+        ndarray
+            Same shape and dtype.
+
+        Examples
+        --------
+        >>> from hvd_dynamic.world import VirtualWorld
+        >>> VirtualWorld(1).allreduce_sum([3, 4])
+        array([3, 4])
+        """
+        return np.array(array)
+
+    def barrier(self):
+        """Wait until all workers are here."""
+        if self.collective:
+            self.allreduce_sum(np.zeros(1, 'int32'), 'barrier')

@@ -1,0 +1,107 @@
+"""HorovodWorld: the workers of a horovodrun job, elastic or of fixed size."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import horovod.mxnet as hvd
+import mxnet as mx
+import numpy as np
+
+from ..errors import JoinFailed
+from .base import WorkerRemoved, World
+from .listener import listen
+from .rendezvous import Rendezvous
+
+__all__ = ['HorovodWorld']
+
+log = logging.getLogger('hvd_dynamic')
+
+ELASTIC = 'HOROVOD_ELASTIC'
+
+
+class HorovodWorld(World):
+    """One worker a process, one process a Horovod rank.
+
+    A worker is started with its place in the environment. For every later round it asks the driver from Python, before
+    `hvd.init`: a worker that was removed gets a plain answer, where Horovod itself would abort the process with status
+    134 (horovod issues 2484 and 3264).
+
+    Only allreduce and allgather are used: under MXNet, Horovod's broadcast and alltoall read a name that may be freed.
+
+    Parameters
+    ----------
+    slot_timeout : float, optional
+        Seconds to wait for the driver's answer when a round ends. Default: HOROVOD_ELASTIC_TIMEOUT, else 600.
+    """
+
+    def __init__(self, slot_timeout=None):
+        super().__init__()
+        self.elastic = os.environ.get(ELASTIC) == '1'
+        self._slot_timeout = float(slot_timeout or os.environ.get('HOROVOD_ELASTIC_TIMEOUT', 600))
+        self.rank = int(os.environ.get('HOROVOD_RANK', 0))
+        self.size = int(os.environ.get('HOROVOD_SIZE', 1))
+        self.local_rank = int(os.environ.get('HOROVOD_LOCAL_RANK', 0))
+        self._host = self.member.slot.rsplit(':', 1)[0]
+        self._place_is_old = False
+        self._listener = self._rendezvous = None
+        if self.elastic:
+            # Registered before anything else is built, so that no change of hosts goes unheard meanwhile.
+            self._rendezvous = Rendezvous.from_environment()
+            self._listener = listen()
+            self._rendezvous.register_listener(self._host, self.local_rank, self._listener.addresses,
+                                               self._listener.secret_key)
+
+    def join(self):
+        if self._place_is_old:
+            slot = self._rendezvous.ask_slot(self._host, self.local_rank, self._slot_timeout)
+            if slot.removed:
+                self._listener.close()
+                raise WorkerRemoved(f'{self.member.slot} has no place in the next round')
+            slot.to_environment()
+        if self._listener is not None:
+            # The round that begins knows all hosts reported so far.
+            self._listener.changed.clear()
+        self._place_is_old = True
+        elastic = os.environ.pop(ELASTIC, None)     # else hvd.init would ask a second time
+        try:
+            hvd.init()
+        except Exception as error:
+            if not self.elastic:
+                raise
+            raise JoinFailed(f'the workers of a new round did not find together: {error}') from error
+        finally:
+            if elastic is not None:
+                os.environ[ELASTIC] = elastic
+        self.rank, self.size, self.local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
+        self.generation += 1
+
+    def leave(self):
+        hvd.shutdown()
+
+    def resize_pending(self):
+        return self._listener is not None and self._listener.changed.is_set()
+
+    def allreduce_(self, array, name, priority=0):
+        if self.size > 1:
+            hvd.allreduce_(array, op=hvd.Sum, name=name, priority=priority)
+        return array
+
+    def allgather_bytes(self, data, name):
+        if self.size == 1:
+            return [data]
+        lengths = np.zeros(self.size, 'int64')
+        lengths[self.rank] = len(data)
+        lengths = self.allreduce_sum(lengths, name + '.lengths')
+        mine = mx.nd.array(np.frombuffer(data, 'uint8'), dtype='uint8')
+        joined = hvd.allgather(mine, name=name).asnumpy().tobytes()
+        ends = np.cumsum(lengths)
+        return [joined[end - length:end] for end, length in zip(ends, lengths)]
+
+    def allreduce_sum(self, array, name='sum'):
+        array = np.array(array)
+        if self.size == 1:
+            return array
+        work = mx.nd.array(array.reshape(-1), dtype=array.dtype)
+        return self.allreduce_(work, name).asnumpy().reshape(array.shape)

@@ -1,0 +1,72 @@
+"""VirtualWorld: N workers in one process."""
+
+from __future__ import annotations
+
+from .base import World
+
+__all__ = ['VirtualWorld']
+
+
+class VirtualWorld(World):
+    """N workers in one process: the mathematics of a job of N workers without a cluster.
+
+    The process computes each worker's local batch one after the other (BatchNorm sees each batch by itself) and sums
+    the gradients: one update, of N local batches, as N workers would do it. Of size 1 it is what a script runs in
+    that was started without a launcher. No collective is ever called.
+
+    Parameters
+    ----------
+    size : int, default 1
+        Number of workers, >= 1.
+
+    Examples
+    --------
+    >>> world = VirtualWorld(4)
+    >>> world.join()
+    >>> world.size, world.ranks
+    (4, (0, 1, 2, 3))
+    >>> world.resize(2)                  # takes effect as a real resize does: at the next commit
+    >>> world.resize_pending()
+    True
+    """
+
+    elastic = True
+    collective = False
+
+    def __init__(self, size=1):
+        super().__init__()
+        self._next_size = _checked(size)
+        self.size = size
+
+    @property
+    def ranks(self):
+        return tuple(range(self.size))
+
+    def members(self):
+        return {f'{self.member.token}-{rank}': f'virtual:{rank}' for rank in self.ranks}
+
+    def resize(self, size):
+        """Announce a new world size, as a discovery script would."""
+        self._next_size = _checked(size)
+
+    def join(self):
+        self.size = self._next_size
+        self.generation += 1
+
+    def leave(self):
+        pass
+
+    def resize_pending(self):
+        return self._next_size != self.size
+
+    def allreduce_(self, array, name, priority=0):
+        return array
+
+    def allgather_bytes(self, data, name):
+        return [data]
+
+
+def _checked(size):
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ValueError(f'size must be a positive integer, the number of workers, got {size!r}')
+    return size
