@@ -9,9 +9,10 @@ import time
 from dataclasses import dataclass
 
 from . import errors
+from .orphans import end_with_parent
 from .state import GluonState, Resize
 from .sync import synchronise
-from .world import World, WorkerRemoved, default_world
+from .world import VirtualWorld, World, WorkerRemoved, default_world
 
 __all__ = ['init', 'run', 'current_world', 'rank', 'size', 'local_rank', 'ResizeEvent']
 
@@ -91,6 +92,8 @@ def init(world=None):
         raise TypeError(f'world must be a World, such as VirtualWorld(4), got {world!r}')
     if world is not None or _world is None:
         _world = world or default_world()
+        if not isinstance(_world, VirtualWorld):
+            end_with_parent()
         _show_messages()
 
 
@@ -193,7 +196,7 @@ def _loop(world, state, train):
             log.debug('a collective failed: %s', error)
             failed, begun, stopped = True, max(begun, state.updates_begun), stopped or time.perf_counter()
             # Ends what is in flight with an error, so that nothing waits for a peer that is gone.
-            world.leave()
+            world.leave(failed=True)
             errors.drain()
             state.restore()
 

@@ -182,7 +182,7 @@ def _events_table(run):
     rows = []
     for event in run.events:
         cells = dict(zip(COLUMNS, map(html.escape, _event_cells(run, event)), strict=True))
-        cells['event'] = f'<span class="{runtext.mark_kind(event)}">{cells["event"]}</span>'
+        cells['event'] = f'<span class="{runtext.mark_kind(event) or "other"}">{cells["event"]}</span>'
         rows.append('<tr>' + ''.join(f'<td>{cell}</td>' for cell in cells.values()) + '</tr>')
     return (f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>\n' + '\n'.join(rows)
             + '\n</tbody></table></div>')
@@ -210,12 +210,13 @@ def _event_cells(run, event):
 def _details(event):
     """Write the metrics, and whatever else an event holds that has no column of its own."""
     metrics = event.get('metrics')
-    parts = []
-    if isinstance(metrics, dict):
-        parts += [f'{name} {runtext.metric_text(name, value) if is_number(value) else json.dumps(value)}'
-                  for name, value in metrics.items()]
-    parts += [f'{name} {value if isinstance(value, str) else json.dumps(value)}'
-              for name, value in event.items() if name not in SHOWN]
+    known = metrics.items() if isinstance(metrics, dict) else ()
+    parts = [f'{name} {runtext.metric_text(name, value) if is_number(value) else value}'
+             for name, value in known]
+    for name, value in event.items():
+        if name not in SHOWN:
+            text = _number(value) or (value if isinstance(value, str) else json.dumps(value))
+            parts.append(f'{name} {text}')
     return ', '.join(parts)
 
 

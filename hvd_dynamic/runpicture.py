@@ -25,7 +25,7 @@ MARKS = {      # kind: colour, marker, dashes of the line, text of the legend
     'shrink': ('#E69F00', 'v', '-', 'workers left'),
     'swap': (GREY, 'D', '-', 'workers exchanged'),
     'failure': ('#D55E00', 'X', (0, (5, 2)), 'failure'),
-    'resume': (GREY, '|', (0, (1, 2)), 'resumed'),
+    'resume': (GREY, 'o', (0, (1, 2)), 'resumed'),
 }
 
 
@@ -155,14 +155,18 @@ def _draw_lr(axes, run):
     before = np.where(known > 0, run['samples'][known - 1], run.start)
     edges = np.append(before, run['samples'][known[-1]])
 
+    shown = lr
     if _scaled(run):
         base = np.divide(lr, scale, out=np.full_like(lr, np.nan), where=scale > 0)
+        shown = np.append(lr, base[np.isfinite(base)])
         _steps(axes, edges, base, color=GREY, linewidth=1.2, linestyle=(0, (4, 2)))
     _steps(axes, edges, lr, color=MAIN, linewidth=1.8)
 
-    low, high = np.percentile(lr[lr > 0], [10, 90]) if (lr > 0).any() else (1, 1)
-    if high > 100 * low:      # a step decay over decades; a cosine that ends near zero stays linear
+    even = np.interp(np.linspace(run.start, run.end, 201), run['samples'][known], lr)
+    low, high = np.percentile(even, [10, 90])
+    if high > 100 * low > 0:      # a step decay over decades; a cosine that ends near zero stays linear
         axes.set_yscale('log')
+        axes.set_ylim(max(shown[shown > 0].min(), low / 100) / 1.5, 1.5 * shown.max())
     else:
         axes.set_ylim(bottom=min(0, lr.min()))
     _plain_ticks(axes)
@@ -284,9 +288,14 @@ def _draw_epochs(lane, run):
                 if len(epochs) <= 14 * step)
     shown = [(x, f'{epoch:.0f}') for x, epoch in zip(samples, epochs) if epoch % step == 0] or \
             [(samples[0], f'{epochs[0]:.0f}')]
+    # Epochs are equally long in samples, but the first one may have begun before the file did.
+    near, apart = 0.035 * (run.end - run.start), []
+    for x, text in shown:
+        if not apart or x - apart[-1][0] > near:
+            apart.append((x, text))
     axis = lane.secondary_xaxis('top')
-    axis.xaxis.set_major_locator(ticker.FixedLocator([x for x, _ in shown]))
-    axis.xaxis.set_major_formatter(ticker.FixedFormatter([text for _, text in shown]))
+    axis.xaxis.set_major_locator(ticker.FixedLocator([x for x, _ in apart]))
+    axis.xaxis.set_major_formatter(ticker.FixedFormatter([text for _, text in apart]))
     axis.tick_params(colors=GREY, labelcolor=INK, labelsize=10, length=3, pad=2)
     axis.spines['top'].set_color(GREY)
     # Beside the numbers: above them it would hit one of them or the title.

@@ -7,6 +7,8 @@ import json
 import logging
 from dataclasses import dataclass, field
 
+from mxnet.ndarray import NDArray
+
 from . import values
 from .backup import Backup
 from .runlog import RunLog
@@ -282,21 +284,22 @@ class GluonState:
             return
         self._trainer.load_state_dict(commit.numbers['trainer'])
         self._sampler.load_state_dict(commit.numbers['sampler'])
-        self._load_attributes(commit.attributes)
+        self._load_attributes(_unpacked(commit.attributes))
         self._weights.restore(self._weight_arrays())
         commit.statistics.restore(self._statistics())
         self._optimizer_state.restore(dict(enumerate(self._trainer.state_arrays())))
 
-    def _load_attributes(self, packed):
-        for name in [n for n in self._attributes if n not in packed]:
+    def _load_attributes(self, loaded):
+        for name in [n for n in self._attributes if n not in loaded]:
             del self._attributes[name]
-        for name, (skeleton, arrays) in packed.items():
-            value = values.unpack(skeleton, arrays)
+        for name, value in loaded.items():
             present = self._attributes.get(name)
             if callable(getattr(present, 'load_state_dict', None)):
                 present.load_state_dict(value)
-            else:
-                self._attributes[name] = value
+                continue
+            if isinstance(present, NDArray) and isinstance(value, NDArray):
+                value = value.as_in_context(present.context)
+            self._attributes[name] = value
 
     # -- evaluation and logs -------------------------------------------------------------------------------------
 
@@ -341,9 +344,7 @@ class GluonState:
         hasher = hashlib.sha256()
         commit = self._committed
         hasher.update(json.dumps(commit.numbers, sort_keys=True).encode())
-        for name in sorted(commit.attributes):
-            skeleton, arrays = commit.attributes[name]
-            hasher.update(values.to_bytes([name, skeleton, list(arrays)]))
+        hasher.update(values.to_bytes(_unpacked(commit.attributes)))
         return hasher.hexdigest()
 
     # -- deferred initialisation ---------------------------------------------------------------------------------
@@ -364,3 +365,7 @@ class GluonState:
             param._init_impl(data, ctx_list)
             share_arrays(self._world, [param._data[0]], source, f'first.{number}')
         return init_impl
+
+
+def _unpacked(attributes):
+    return {name: values.unpack(skeleton, arrays) for name, (skeleton, arrays) in sorted(attributes.items())}

@@ -152,7 +152,7 @@ def _transfer(state, source):
     if world.rank == source:
         mine = values.to_bytes({
             'trainer': trainer.state_dict(), 'sampler': state.sampler.state_dict(),
-            'attributes': [[name, *values.pack(value, name)] for name, value in state._attributes.items()],
+            'attributes': {name: values.plain(value) for name, value in state._attributes.items()},
             'shapes': [list(p.shape) if p._data is not None else None for p in state._params]})
     numbers = values.from_bytes(world.allgather_bytes(mine, 'sync.numbers')[source])
     known = [param for param, shape in zip(state._params, numbers['shapes']) if shape is not None]
@@ -163,5 +163,5 @@ def _transfer(state, source):
                 param._finish_deferred_init()
         trainer.load_state_dict(numbers['trainer'])
         state.sampler.load_state_dict(numbers['sampler'])
-        state._load_attributes({name: (skeleton, arrays) for name, skeleton, arrays in numbers['attributes']})
+        state._load_attributes(numbers['attributes'])
     share_arrays(world, [p._data[0] for p in known] + trainer.state_arrays(), source, 'sync.arrays')

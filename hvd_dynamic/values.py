@@ -7,7 +7,7 @@ import json
 import mxnet as mx
 import numpy as np
 
-__all__ = ['pack', 'unpack', 'check', 'to_bytes', 'from_bytes']
+__all__ = ['plain', 'pack', 'unpack', 'check', 'to_bytes', 'from_bytes']
 
 _ARRAY, _NDARRAY, _SCALAR, _TUPLE = '__numpy__', '__ndarray__', '__scalar__', '__tuple__'
 _MARKS = {_ARRAY, _NDARRAY, _SCALAR, _TUPLE}
@@ -37,6 +37,11 @@ load_state_dict
 
 def _is_stateful(value):
     return callable(getattr(value, 'state_dict', None)) and callable(getattr(value, 'load_state_dict', None))
+
+
+def plain(value):
+    """The value itself, or what an object's `state_dict` gives."""
+    return value.state_dict() if _is_stateful(value) else value
 
 
 def pack(value, name='value'):
@@ -70,7 +75,7 @@ def pack(value, name='value'):
                         f'(None, bool, int, float, str, lists, tuples, dicts with str keys), NumPy or NDArray arrays, or '
                         f'an object with state_dict and load_state_dict')
 
-    return take(value.state_dict() if _is_stateful(value) else value), arrays
+    return take(plain(value)), arrays
 
 
 def unpack(skeleton, arrays):

@@ -70,8 +70,14 @@ class World:
         """
         raise NotImplementedError
 
-    def leave(self):
-        """Leave the present world; whatever is in flight is ended with an error. `join` enters the next one."""
+    def leave(self, failed=False):
+        """Leave the present world; whatever is in flight is ended with an error. `join` enters the next one.
+
+        Parameters
+        ----------
+        failed : bool
+            Because a collective failed: pass the news on to the others.
+        """
         raise NotImplementedError
 
     def resize_pending(self):

@@ -13,6 +13,7 @@ from ..errors import JoinFailed
 from .base import WorkerRemoved, World
 from .listener import listen
 from .rendezvous import Rendezvous
+from .sockets import hang_up, open_sockets
 
 __all__ = ['HorovodWorld']
 
@@ -45,6 +46,7 @@ class HorovodWorld(World):
         self.local_rank = int(os.environ.get('HOROVOD_LOCAL_RANK', 0))
         self._host = self.member.slot.rsplit(':', 1)[0]
         self._place_is_old = False
+        self._connections = {}
         self._listener = self._rendezvous = None
         if self.elastic:
             # Registered before anything else is built, so that no change of hosts goes unheard meanwhile.
@@ -64,6 +66,7 @@ class HorovodWorld(World):
             # The round that begins knows all hosts reported so far.
             self._listener.changed.clear()
         self._place_is_old = True
+        before = open_sockets()
         elastic = os.environ.pop(ELASTIC, None)     # else hvd.init would ask a second time
         try:
             hvd.init()
@@ -74,10 +77,15 @@ class HorovodWorld(World):
         finally:
             if elastic is not None:
                 os.environ[ELASTIC] = elastic
+        after = open_sockets()
+        self._connections = {fd: identity for fd, identity in after.items() if before.get(fd) != identity}
         self.rank, self.size, self.local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
         self.generation += 1
 
-    def leave(self):
+    def leave(self, failed=False):
+        if failed:
+            hang_up(self._connections)
+        self._connections = {}
         hvd.shutdown()
 
     def resize_pending(self):

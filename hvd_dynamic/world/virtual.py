@@ -53,7 +53,7 @@ class VirtualWorld(World):
         self.size = self._next_size
         self.generation += 1
 
-    def leave(self):
+    def leave(self, failed=False):
         pass
 
     def resize_pending(self):

@@ -1,0 +1,187 @@
+"""The flags of the classification recipe, and what each data set is trained with by default."""
+
+import argparse
+import difflib
+
+import mxnet as mx
+
+from gluon_examples.classification import datasets, networks
+from gluon_examples.common import arguments as common
+
+# For CIFAR-10 and ImageNet the usual recipes, as GluonCV has them. Those for digits were chosen on a part of
+# the training images that was held out for it, never on the test images.
+_GREY = {
+    'network': networks.DIGITS_CNN,
+    'batch_size': 32,
+    'reference_batch': 64,
+    'num_epochs': 30,
+    'num_workers': 0,
+    'lr': 0.1,
+    'lr_mode': 'cosine',
+    'warmup_epochs': 2,
+    'wd': 1e-4,
+}
+_PICTURES = {
+    'network': 'resnet50_v1b',
+    'batch_size': 32,
+    'reference_batch': 256,
+    'num_epochs': 90,
+    'num_workers': 4,
+    'lr': 0.1,
+    'lr_mode': 'cosine',
+    'warmup_epochs': 5,
+    'wd': 1e-4,
+}
+DEFAULTS = {
+    'digits': _GREY,
+    'idx': {**_GREY, 'num_epochs': 10, 'warmup_epochs': 1},
+    'cifar10': {
+        'network': 'cifar_resnet20_v1',
+        'batch_size': 32,
+        'reference_batch': 128,
+        'num_epochs': 200,
+        'num_workers': 2,
+        'lr': 0.1,
+        'lr_mode': 'step',
+        'warmup_epochs': 0,
+        'wd': 1e-4,
+    },
+    'folder': _PICTURES,
+    'rec': _PICTURES,
+}
+
+
+class _ListNetworks(argparse.Action):
+    def __call__(self, parser, *_):
+        print('\n'.join(networks.names()))
+        parser.exit()
+
+
+def parse(argv=None):
+    """Arguments of the recipe, all of them checked; a fault ends the program with one line and status 2.
+
+    Parameters
+    ----------
+    argv : list of str, optional
+        Default: those of the command line.
+
+    Returns
+    -------
+    argparse.Namespace
+    """
+    parser = argparse.ArgumentParser(
+        prog='train',
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_table(),
+        description=(
+            'Train an image classifier, alone or with workers that come and go:\n'
+            '  python -m gluon_examples.classification.train\n'
+            '  horovodrun -np 2 --min-np 1 --max-np 4 --host-discovery-script SCRIPT \\\n'
+            '      python -m gluon_examples.classification.train'
+        ),
+    )
+    group = parser.add_argument_group('data and network')
+    add = group.add_argument
+    add(
+        '--dataset',
+        default='digits',
+        metavar='NAME',
+        help=f'one of {", ".join(datasets.NAMES)}; default: %(default)s, which needs no files',
+    )
+    add('--data-dir', metavar='DIR', help='folder with the files of the data set; nothing is ever downloaded')
+    add('--network', metavar='NAME', help=f"{networks.DIGITS_CNN}, or any of GluonCV's classifiers")
+    add(
+        '--list-networks',
+        action=_ListNetworks,
+        nargs=0,
+        help='print all names that --network takes, and stop',
+    )
+    add(
+        '--input-size',
+        type=common.positive_int(224),
+        metavar='N',
+        help='side of the images (folder, rec; default: 224)',
+    )
+    add(
+        '--crop-ratio',
+        type=common.number(float, 'a number above 0, at most 1', lambda value: 0 < value <= 1, 0.875),
+        metavar='F',
+        help='part of a test image left after the central crop (folder, rec; default: 0.875)',
+    )
+    add(
+        '--classes',
+        type=common.positive_int(1000),
+        metavar='N',
+        help='number of classes (rec; default: found by reading all labels first)',
+    )
+    common.add_training_flags(parser)
+    add = parser.add_argument_group('loss').add_argument
+    add(
+        '--label-smoothing',
+        nargs='?',
+        type=common.fraction(0.1),
+        const=0.1,
+        default=0.0,
+        metavar='E',
+        help='take this part of each label away and spread it over all classes (0.1 if no number follows)',
+    )
+    common.add_elastic_flags(parser)
+    common.add_output_flags(parser)
+    args = parser.parse_args(argv)
+    _check_dataset(parser, args)
+    common.complete(parser, args, DEFAULTS[args.dataset])
+    if args.dtype == 'float16' and not mx.context.num_gpus():
+        parser.error('argument --dtype: float16 needs a GPU, and MXNet sees none here; use float32')
+    args.save_prefix = args.save_prefix or f'{args.dataset}-{args.network}'
+    return args
+
+
+def _check_dataset(parser, args):
+    if args.dataset not in DEFAULTS:
+        close = difflib.get_close_matches(args.dataset, DEFAULTS, n=1)
+        hint = f'did you mean {close[0]}? ' if close else ''
+        parser.error(f'argument --dataset: got {args.dataset!r}; {hint}choose one of {", ".join(DEFAULTS)}')
+    if args.dataset == 'digits' and args.data_dir is not None:
+        parser.error(
+            'argument --data-dir: has no effect with --dataset digits, which comes with scikit-learn; '
+            'leave it out'
+        )
+    if args.dataset != 'digits' and args.data_dir is None:
+        parser.error(
+            f'argument --data-dir: needed with --dataset {args.dataset}; give the folder with its files'
+        )
+    for flag, value, meant_for in (
+        ('--input-size', args.input_size, ('folder', 'rec')),
+        ('--crop-ratio', args.crop_ratio, ('folder', 'rec')),
+        ('--classes', args.classes, ('rec',)),
+    ):
+        if value is not None and args.dataset not in meant_for:
+            parser.error(
+                f'argument {flag}: has no effect with --dataset {args.dataset}, '
+                f'only with {" and ".join(meant_for)}; leave it out'
+            )
+
+
+def _table():
+    names = [
+        'network',
+        'batch_size',
+        'reference_batch',
+        'num_epochs',
+        'num_workers',
+        'lr',
+        'lr_mode',
+        'warmup_epochs',
+        'wd',
+    ]
+    rows = [[''] + list(DEFAULTS)]
+    rows += [
+        ['--' + name.replace('_', '-')] + [str(values[name]) for values in DEFAULTS.values()]
+        for name in names
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        '  ' + '  '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return 'defaults by data set:\n' + '\n'.join(lines)

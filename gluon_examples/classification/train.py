@@ -1,0 +1,125 @@
+"""Train an image classifier with any number of workers, also while they come and go.
+
+    python -m gluon_examples.classification.train
+    horovodrun -np 2 --min-np 1 --max-np 4 --host-discovery-script SCRIPT \\
+        python -m gluon_examples.classification.train
+
+The numbered lines are all that makes it elastic.
+"""
+
+import logging
+import random
+
+import mxnet as mx
+import numpy as np
+from mxnet import autograd
+
+import hvd_dynamic as dynamic
+from gluon_examples.classification import arguments, datasets, networks
+from gluon_examples.classification.losses import SmoothedCrossEntropy
+from gluon_examples.common import logging_setup
+from gluon_examples.common.arguments import base_schedule, optimizer_options, policy
+from gluon_examples.common.errors import told_in_one_line
+from gluon_examples.common.evaluation import ClassificationEvaluator
+from gluon_examples.common.loading import data_loader
+from gluon_examples.common.progress import Progress
+from gluon_examples.common.saving import ParameterFiles
+
+log = logging.getLogger(__name__)
+
+
+def main(argv=None):
+    """Train as the command line says.
+
+    Parameters
+    ----------
+    argv : list of str, optional
+        Default: the arguments of the command line.
+    """
+    args = arguments.parse(argv)
+    with told_in_one_line('train'):
+        data = datasets.load(args.dataset, args.data_dir, channels=networks.channels_for(args.network),
+                             classes=args.classes, seed=args.seed, **picture_size(args))
+        net = networks.create(args.network, data.classes, data.input_shape)
+        files = ParameterFiles(args.save_dir, args.save_prefix, args.save_frequency)
+    seed_everything(args.seed)
+    logging_setup.configure(is_first=lambda: dynamic.rank() == 0)
+
+    dynamic.init()
+    ctx = mx.gpu(dynamic.local_rank()) if mx.context.num_gpus() else mx.cpu()
+    prepare(net, args, ctx)
+    loss_fn = SmoothedCrossEntropy(args.label_smoothing)
+
+    with told_in_one_line('train', ValueError):
+        # 1 one order of samples, whoever computes them
+        sampler = dynamic.ElasticSampler(len(data.train), batch_size=args.batch_size, seed=args.seed)
+        loader = data_loader(data.train, sampler, args.num_workers)
+        # 2 a learning rate that follows the number of workers
+        schedule = dynamic.DynamicSchedule(base_schedule(args), args.reference_batch, policy=policy(args))
+        # 3 gradients summed over the workers
+        trainer = dynamic.DynamicTrainer(net.collect_params(), args.optimizer, optimizer_options(args),
+                                         schedule=schedule)
+        # 4 all that a newcomer needs
+        state = dynamic.GluonState(net=net, trainer=trainer, sampler=sampler, run_log=run_log(args),
+                                   epoch=0, best_accuracy=0.0)
+    evaluate = ClassificationEvaluator(data.test, args.batch_size, ctx, args.num_workers, args.dtype)
+    progress = Progress(args.num_epochs, args.log_interval)
+
+    @dynamic.run    # 5 called again after each change
+    def train(state):
+        for state.epoch in range(state.epoch, args.num_epochs):     # noqa: B020
+            with progress.epoch(state) as step_done:
+                for images, label in loader:
+                    images, label = images.as_in_context(ctx), label.as_in_context(ctx)
+                    with autograd.record():
+                        loss = loss_fn(net(images.astype(args.dtype, copy=False)), label)
+                    loss.backward()
+                    trainer.step(len(images), loss=loss)
+                    step_done(loss)
+                    state.commit()
+            state.average_running_stats()
+            result = evaluate(net, state.world)
+            state.log_evaluation(**result._asdict())
+            is_best = result.accuracy > state.best_accuracy
+            state.best_accuracy = max(result.accuracy, state.best_accuracy)
+            log.info('epoch %d/%d  %s', state.epoch + 1, args.num_epochs, result)
+            if state.world.rank == 0:
+                files.after_epoch(net, state.epoch, is_best)
+
+    train(state)
+
+    if state.world.rank == 0:
+        log.info('saved %s; best test accuracy %.2f %%', files.save(net, 'last'), 100 * state.best_accuracy)
+
+
+def picture_size(args):
+    """The flags about the size of pictures that were given."""
+    given = {'input_size': args.input_size, 'crop_ratio': args.crop_ratio}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def run_log(args):
+    """The run's folder, if one was asked for."""
+    return dynamic.RunLog(args.run_dir, audit_samples=args.audit_samples) if args.run_dir else None
+
+
+def seed_everything(seed):
+    """The same first weights on every worker, and the same random choices in every run."""
+    mx.random.seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+def prepare(net, args, ctx):
+    """Initialise the network and set it up as the flags say; shapes may still be open."""
+    net.initialize(mx.init.Xavier(), ctx=ctx)
+    net.cast(args.dtype)
+    if args.mode == 'hybrid':
+        net.hybridize(static_alloc=True, static_shape=True)
+    if args.no_wd:
+        for param in net.collect_params('.*beta|.*gamma|.*bias').values():
+            param.wd_mult = 0.0
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,301 @@
+"""Command line flags that all recipes share, checked before anything is trained."""
+
+import argparse
+import math
+
+from gluon_examples.common.schedules import epoch_schedule
+from hvd_dynamic import policies
+
+OPTIMIZERS = ('sgd', 'nag', 'lars', 'adam')
+_WITH_MOMENTUM = ('sgd', 'nag', 'lars')
+LR_MODES = ('step', 'poly', 'cosine')
+_MOMENTUM = 0.9
+_ADAM_LR = 0.001
+_STEPS_AT = (0.5, 0.75)  # of the epochs, unless --lr-decay-epoch says otherwise
+
+
+def number(kind, what, check, example):
+    """A type for `add_argument` that accepts the finite numbers for which `check` holds.
+
+    Parameters
+    ----------
+    kind : {int, float}
+    what : str
+        Completes "must be ...".
+    check : callable
+    example : number
+        Shown as a value that works.
+    """
+
+    def convert(text):
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not math.isfinite(value) or not check(value):
+            raise argparse.ArgumentTypeError(f'must be {what}, got {text!r}; for example {example}')
+        return value
+
+    return convert
+
+
+def positive_int(example):
+    return number(int, 'a whole number of at least 1', lambda value: value >= 1, example)
+
+
+def whole_number(example):
+    return number(int, 'a whole number of at least 0', lambda value: 0 <= value < 2**31, example)
+
+
+def positive(example):
+    return number(float, 'a number above 0', lambda value: value > 0, example)
+
+
+def not_negative(example):
+    return number(float, 'a number of at least 0', lambda value: value >= 0, example)
+
+
+def fraction(example):
+    return number(float, 'a number from 0 up to, but not including, 1', lambda value: 0 <= value < 1, example)
+
+
+def epochs(text):
+    """Epochs in ascending order, separated by commas."""
+    one = positive(30)
+    try:
+        values = tuple(one(part) for part in text.split(','))
+    except argparse.ArgumentTypeError:
+        values = ()
+    if not values or list(values) != sorted(set(values)):
+        raise argparse.ArgumentTypeError(
+            f'must be epochs in ascending order, got {text!r}; for example 30,60'
+        )
+    return values
+
+
+def add_training_flags(parser):
+    """How to optimize. Flags left out stay None; `complete` gives them the recipe's defaults."""
+    group = parser.add_argument_group('training')
+    add = group.add_argument
+    add('--batch-size', type=positive_int(32), metavar='N', help='samples per worker in one update')
+    add('--num-epochs', type=positive_int(30), metavar='N')
+    add(
+        '-j',
+        '--num-workers',
+        type=whole_number(2),
+        metavar='N',
+        help='processes that load data for each worker; 0: the worker itself',
+    )
+    add('--optimizer', choices=OPTIMIZERS, default='sgd', help='default: %(default)s')
+    add('--lr', type=positive(0.1), metavar='LR', help='learning rate for an update of the reference batch')
+    add('--lr-mode', choices=LR_MODES, help='its course over the epochs')
+    add('--lr-decay', type=positive(0.1), metavar='F', help='factor of each step (mode step; default: 0.1)')
+    add(
+        '--lr-decay-epoch',
+        type=epochs,
+        metavar='E,E',
+        help='when the steps happen (mode step; default: at half and three quarters of the epochs)',
+    )
+    add(
+        '--warmup-epochs',
+        type=not_negative(5),
+        metavar='E',
+        help='epochs in which the learning rate rises linearly',
+    )
+    add('--warmup-lr', type=not_negative(0), metavar='LR', help='where it begins (default: 0)')
+    add(
+        '--momentum',
+        type=fraction(0.9),
+        metavar='M',
+        help=f'for {", ".join(_WITH_MOMENTUM)}; default: {_MOMENTUM}',
+    )
+    add('--wd', type=not_negative(0.0001), metavar='W', help='weight decay')
+    add('--no-wd', action='store_true', help='no weight decay on biases, and on gamma and beta of BatchNorm')
+    add(
+        '--dtype',
+        choices=('float32', 'float16'),
+        default='float32',
+        help='float16 needs a GPU; default: %(default)s',
+    )
+    add(
+        '--mode',
+        choices=('hybrid', 'imperative'),
+        default='hybrid',
+        help='hybrid: the network is compiled; default: %(default)s',
+    )
+    add(
+        '--seed',
+        type=whole_number(0),
+        default=0,
+        metavar='N',
+        help='of weights and the order of samples; default: 0',
+    )
+
+
+def add_elastic_flags(parser):
+    """How the training follows the number of workers."""
+    group = parser.add_argument_group('elastic training')
+    add = group.add_argument
+    add(
+        '--policy',
+        choices=list(policies.POLICIES),
+        default='smooth',
+        help='how learning rate and momentum follow the batch; default: %(default)s',
+    )
+    add(
+        '--transition-updates',
+        type=positive_int(64),
+        metavar='N',
+        help='updates in which the learning rate moves after a resize (default: 8 x new size / old size)',
+    )
+    add(
+        '--scaling',
+        choices=('linear', 'sqrt', 'auto'),
+        help='how the learning rate depends on the batch (default: auto, sqrt for adam, else linear)',
+    )
+    add(
+        '--reference-batch',
+        type=positive_int(256),
+        metavar='N',
+        help='samples in one update, over all workers, for which --lr is meant',
+    )
+    add(
+        '--max-local-batch',
+        type=positive_int(64),
+        metavar='N',
+        help='the most samples a worker takes at once, the rest in further passes (fixed-global-batch)',
+    )
+
+
+def add_output_flags(parser):
+    """What is written, and where."""
+    group = parser.add_argument_group('output')
+    add = group.add_argument
+    add('--run-dir', metavar='DIR', help='folder for metrics, events and the report of this run')
+    add('--audit-samples', action='store_true', help='also record there which worker used which samples')
+    add('--save-dir', metavar='DIR', help='folder for parameters (default: --run-dir, or else params)')
+    add('--save-prefix', metavar='NAME', help='how their names begin (default: DATASET-NETWORK)')
+    add(
+        '--save-frequency',
+        type=whole_number(10),
+        default=0,
+        metavar='N',
+        help='keep a file every N epochs, besides the best and the last',
+    )
+    add(
+        '--log-interval',
+        type=positive_int(50),
+        default=50,
+        metavar='N',
+        help='updates between two lines of progress; default: %(default)s',
+    )
+
+
+def complete(parser, args, defaults):
+    """Refuse flags that do not go together, then fill in what was left out.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+        Reports a fault: one line, exit status 2.
+    args : argparse.Namespace
+        Changed in place.
+    defaults : dict
+        The recipe's values for flags that were left out.
+    """
+    _check_combinations(parser, args, defaults)
+    if args.optimizer == 'adam':
+        defaults = {**defaults, 'lr': _ADAM_LR}
+    for name, value in defaults.items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
+    args.lr_decay = args.lr_decay or 0.1
+    args.lr_decay_epoch = args.lr_decay_epoch or tuple(part * args.num_epochs for part in _STEPS_AT)
+    args.warmup_lr = args.warmup_lr or 0.0
+    args.momentum = _MOMENTUM if args.momentum is None else args.momentum
+    args.scaling = args.scaling or 'auto'
+    args.save_dir = args.save_dir or args.run_dir or 'params'
+
+
+def _check_combinations(parser, args, defaults):
+    given = argparse.Namespace(
+        **{
+            name: getattr(args, name) if getattr(args, name) is not None else defaults.get(name)
+            for name in vars(args)
+        }
+    )
+    kept_whole = policies.POLICIES[args.policy].fixed_global_batch
+
+    def only_with(flag, condition, needed):
+        name = flag[2:].replace('-', '_')
+        if getattr(args, name) not in (None, False) and not condition:
+            parser.error(f'argument {flag}: has no effect {needed}; leave it out')
+
+    only_with('--lr-decay', given.lr_mode == 'step', f'with --lr-mode {given.lr_mode}, only with step')
+    only_with('--lr-decay-epoch', given.lr_mode == 'step', f'with --lr-mode {given.lr_mode}, only with step')
+    only_with('--warmup-lr', given.warmup_epochs, 'without --warmup-epochs')
+    only_with('--momentum', args.optimizer in _WITH_MOMENTUM, f'with --optimizer {args.optimizer}')
+    only_with(
+        '--transition-updates',
+        hasattr(policies.POLICIES[args.policy], 'updates'),
+        f'with --policy {args.policy}, which changes the learning rate at once or not at all',
+    )
+    only_with(
+        '--scaling', not kept_whole, f'with --policy {args.policy}, which never changes the learning rate'
+    )
+    only_with('--max-local-batch', kept_whole, f'with --policy {args.policy}, only with fixed-global-batch')
+    only_with(
+        '--batch-size',
+        not kept_whole,
+        f'with --policy {args.policy}, under which the workers share --reference-batch',
+    )
+    only_with('--audit-samples', args.run_dir, 'without --run-dir, the folder it writes to')
+    only_with('--no-wd', args.wd != 0, 'with --wd 0')
+    if given.warmup_epochs >= given.num_epochs:
+        parser.error(
+            f'argument --warmup-epochs: must be less than --num-epochs ({given.num_epochs}), '
+            f'got {given.warmup_epochs:g}; shorten the warm-up or train longer'
+        )
+    if args.lr_decay_epoch and args.lr_decay_epoch[-1] >= given.num_epochs:
+        parser.error(
+            f'argument --lr-decay-epoch: must be less than --num-epochs ({given.num_epochs}), '
+            f'got {args.lr_decay_epoch[-1]:g}; leave that step out or train longer'
+        )
+    if args.save_prefix is not None and (not args.save_prefix or '/' in args.save_prefix):
+        parser.error(
+            f'argument --save-prefix: must be the beginning of a file name without a slash, '
+            f'got {args.save_prefix!r}; name the folder with --save-dir'
+        )
+
+
+def policy(args):
+    """The policy that the flags ask for."""
+    options = {} if args.policy == 'fixed-global-batch' else {'scaling': args.scaling}
+    if args.transition_updates is not None:
+        options['updates'] = args.transition_updates
+    if args.max_local_batch is not None:
+        options['max_local_batch'] = args.max_local_batch
+    return policies.get(args.policy, **options)
+
+
+def base_schedule(args):
+    """The learning rate at the reference batch, as a function of the epoch."""
+    return epoch_schedule(
+        args.lr_mode,
+        args.lr,
+        args.num_epochs,
+        warmup_epochs=args.warmup_epochs,
+        warmup_lr=args.warmup_lr,
+        decay=args.lr_decay,
+        decay_epochs=args.lr_decay_epoch,
+    )
+
+
+def optimizer_options(args):
+    """What the optimizer is made with, all but its learning rate."""
+    options = {'wd': args.wd}
+    if args.optimizer in _WITH_MOMENTUM:
+        options['momentum'] = args.momentum
+    if args.dtype == 'float16':
+        options['multi_precision'] = True
+    return options

@@ -1,0 +1,102 @@
+"""Evaluation that the workers share, exact at any world size."""
+
+from typing import NamedTuple
+
+import numpy as np
+from mxnet import gluon
+
+from gluon_examples.common.loading import data_loader
+
+
+class Evaluation(NamedTuple):
+    """Accuracy (a fraction) and mean loss over a whole data set."""
+
+    accuracy: float
+    loss: float
+
+    def __str__(self):
+        return f'test accuracy {100 * self.accuracy:.2f} %  test loss {self.loss:.4f}'
+
+
+class SharedBatches:
+    """Batch sampler over one worker's contiguous share of ``range(length)``.
+
+    The shares of all workers are disjoint, cover everything, and differ by at most one sample.
+    `rank` and `size` are set before each pass, so one loader serves through all resizes.
+
+    Parameters
+    ----------
+    length : int
+        Number of samples in the data set.
+    batch_size : int
+    """
+
+    def __init__(self, length, batch_size):
+        self.length = length
+        self.batch_size = batch_size
+        self.rank, self.size = 0, 1
+
+    def _share(self):
+        return (self.rank * self.length // self.size, (self.rank + 1) * self.length // self.size)
+
+    def __iter__(self):
+        begin, end = self._share()
+        for at in range(begin, end, self.batch_size):
+            yield list(range(at, min(at + self.batch_size, end)))
+
+    def __len__(self):
+        begin, end = self._share()
+        return -(-(end - begin) // self.batch_size)
+
+
+class ClassificationEvaluator:
+    """Accuracy and mean cross-entropy of a classifier over a data set, each sample counted once.
+
+    Parameters
+    ----------
+    dataset : gluon.data.Dataset
+        Of (image, label).
+    batch_size : int
+    ctx : mx.Context
+    num_workers : int, default 0
+        Processes that load data.
+    dtype : str, default 'float32'
+        What the network takes.
+    """
+
+    def __init__(self, dataset, batch_size, ctx, num_workers=0, dtype='float32'):
+        self._batches = SharedBatches(len(dataset), batch_size)
+        self._loader = data_loader(dataset, self._batches, num_workers)
+        self._ctx, self._dtype = ctx, dtype
+        self._cross_entropy = gluon.loss.SoftmaxCrossEntropyLoss()
+
+    def __call__(self, net, world):
+        """Evaluate `net` on this worker's share and add up over `world`.
+
+        A collective: every worker has to call it.
+
+        Parameters
+        ----------
+        net : gluon.Block
+        world : World
+            Has rank, size and allreduce_sum.
+
+        Returns
+        -------
+        Evaluation
+        """
+        self._batches.rank, self._batches.size = world.rank, world.size
+        answers = []
+        for data, label in self._loader:
+            label = label.as_in_context(self._ctx)
+            scores = net(data.as_in_context(self._ctx).astype(self._dtype, copy=False)).astype('float32')
+            answers.append(
+                (scores.argmax(axis=1) == label.astype('float32'), self._cross_entropy(scores, label))
+            )
+        # Read only now, so that the device is never waited for in between. float64 sums of single
+        # samples: the result does not depend on where the data was cut into batches and shares.
+        own = np.zeros(3)
+        for correct, loss in answers:
+            own += (correct.size, correct.asnumpy().sum(dtype='float64'), loss.asnumpy().sum(dtype='float64'))
+        count, correct, loss = world.allreduce_sum(own)
+        return Evaluation(float(correct / count), float(loss / count))

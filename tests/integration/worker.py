@@ -1,0 +1,118 @@
+"""A small Gluon training script with the five lines, for the integration tests. Its knobs are environment variables."""
+
+import hashlib
+import json
+import logging
+import os
+import sys
+import time
+
+import mxnet as mx
+import numpy as np
+from mxnet import autograd, gluon
+
+import hvd_dynamic as dynamic
+
+logging.basicConfig(level=logging.INFO, format='%(name)s: %(message)s')
+
+
+def knob(name, default):
+    value = os.environ.get(name)
+    return default if value is None else type(default)(value)
+
+
+EPOCHS = knob('EPOCHS', 3)
+SAMPLES = knob('SAMPLES', 203)
+PAUSE = knob('PAUSE', 0.02)             # seconds an update, so that events can be timed
+COMMIT_EVERY = knob('COMMIT_EVERY', 1)
+OPTIMIZER = json.loads(knob('OPTIMIZER', '["sgd", {"momentum": 0.9, "wd": 0.001}]'))
+POLICY = json.loads(knob('POLICY', '["smooth", {"updates": 4}]'))
+REFERENCE = knob('REFERENCE', 16)
+DTYPE = knob('DTYPE', 'float32')
+
+dynamic.init()
+SLOT = f"{os.environ.get('HOROVOD_HOSTNAME', 'alone')}:{os.environ.get('HOROVOD_LOCAL_RANK', 0)}"
+
+
+def report(kind, **fields):
+    path = os.path.join(os.environ['RUN_DIR'], f"report-{SLOT.replace(':', '-')}.jsonl")
+    with open(path, 'a') as file:
+        file.write(json.dumps({'kind': kind, 'slot': SLOT, 'pid': os.getpid(), **fields}) + '\n')
+
+
+rng = np.random.RandomState(7)
+X = rng.randn(SAMPLES, 1, 8, 8).astype('float32')
+Y = (X[:, 0, :4].sum((1, 2)) > X[:, 0, 4:].sum((1, 2))).astype('float32')
+dataset = gluon.data.ArrayDataset(X, Y)
+for _ in range(dynamic.rank()):
+    gluon.nn.Dense(3)                   # names of layers differ between workers, as they may
+net = gluon.nn.HybridSequential()
+if knob('BATCHNORM', 1):
+    net.add(gluon.nn.Conv2D(4, 3), gluon.nn.BatchNorm(), gluon.nn.Activation('relu'))
+net.add(gluon.nn.Dense(16, activation='relu'))
+first = net[0]
+net.add(gluon.nn.Dense(16, activation='relu', params=net[-1].params) if knob('SHARED', 0) else gluon.nn.Dense(knob('HIDDEN', 12)))
+net.add(gluon.nn.Dense(2))
+mx.random.seed(11 + dynamic.rank())     # workers start from different weights and must come to the same
+net.initialize(mx.init.Xavier())
+if knob('FREEZE', 0):
+    net[-1].bias.grad_req = 'null'
+if knob('HYBRIDIZE', 1):
+    net.hybridize()
+net.cast(DTYPE)
+
+sampler = dynamic.ElasticSampler(len(dataset), batch_size=knob('BATCH', 4), seed=1)
+loader = gluon.data.DataLoader(dataset, batch_sampler=sampler, num_workers=knob('LOADERS', 0))
+updates = EPOCHS * SAMPLES // REFERENCE
+base = {'constant': 0.05, 'cosine': mx.lr_scheduler.CosineScheduler(updates, 0.05, 0.001, warmup_steps=updates // 10),
+        'epochs': lambda epoch: 0.05 * 0.9 ** epoch}[knob('BASE', 'constant')]
+schedule = dynamic.DynamicSchedule(base, REFERENCE, policy=dynamic.policies.get(POLICY[0], **POLICY[1]))
+trainer = dynamic.DynamicTrainer(net.collect_params(), OPTIMIZER[0], OPTIMIZER[1], schedule=schedule)
+log = dynamic.RunLog(os.environ['RUN_DIR'], audit_samples=True)
+state = dynamic.GluonState(net=net, trainer=trainer, sampler=sampler, run_log=log, epoch=0, seen=0,
+                           table=np.zeros(3), array=mx.nd.zeros((2,)))
+loss_fn = gluon.loss.SoftmaxCrossEntropyLoss()
+
+
+def digest():
+    arrays = [p.data() for p in net.collect_params().values() if p._data is not None] + trainer.state_arrays()
+    hasher = hashlib.sha256(b''.join(a.asnumpy().tobytes() for a in arrays))
+    hasher.update(json.dumps(trainer.state_dict(), sort_keys=True).encode())
+    hasher.update(json.dumps([state.seen, state.table.tolist(), state.array.asnumpy().tolist(), state.epoch]).encode())
+    return hasher.hexdigest()
+
+
+state.register_callback(lambda event: report('resize', old_size=event.old_size, new_size=event.new_size, added=event.added,
+                                             removed=event.removed, update=event.update, pause=event.pause_seconds,
+                                             epoch=event.epoch, trained_epoch=state.epoch, failed=event.failed,
+                                             rolled_back=event.rolled_back_updates))
+
+
+@dynamic.run
+def train(state):
+    report('entered', digest=digest(), update=state.updates, rank=dynamic.rank(), size=dynamic.size())
+    for state.epoch in range(state.epoch, EPOCHS):
+        for data, label in loader:
+            data, label = data.as_in_context(mx.cpu()).astype(DTYPE), label.as_in_context(mx.cpu())
+            with autograd.record():
+                loss = loss_fn(net(data), label)
+            loss.backward()
+            trainer.step(len(data), loss=loss)
+            if PAUSE:
+                time.sleep(PAUSE)
+            if not trainer.in_update:
+                state.seen += 1
+                state.table = state.table + 1
+                state.array += 1
+                if state.updates % COMMIT_EVERY == 0:
+                    state.commit()
+            else:
+                state.commit()
+    return state.updates
+
+
+done = train(state)
+assert done == state.updates
+report('end', digest=digest(), update=state.updates, samples=schedule.samples_seen, rank=dynamic.rank(), size=dynamic.size(),
+       loss=float(loss_fn(net(mx.nd.array(X, dtype=DTYPE)), mx.nd.array(Y)).mean().asscalar()))
+sys.stdout.flush()
