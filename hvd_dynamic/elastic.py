@@ -12,7 +12,7 @@ from . import errors
 from .orphans import end_with_parent
 from .state import GluonState, Resize
 from .sync import synchronise
-from .world import VirtualWorld, World, WorkerRemoved, default_world
+from .world import VirtualWorld, WorkerRemoved, World, default_world
 
 __all__ = ['init', 'run', 'current_world', 'rank', 'size', 'local_rank', 'ResizeEvent']
 
@@ -206,9 +206,9 @@ def _begin_round(state, failed, begun, stopped):
     meeting = synchronise(state, failed, begun)
     old_batch, old_lr = state.begin_round(meeting)
     if not meeting.old:
-        log.log(_loud(state.world), 'started with %d workers: batch %d, lr %.6g', len(meeting.new), state.sampler.global_batch,
-                state.trainer.schedule.target_lr)
-        state.log_event('started', world_size=len(meeting.new), workers=meeting.slots, global_batch=state.sampler.global_batch)
+        batch = state.sampler.global_batch
+        log.log(_loud(state.world), 'started with %d workers: batch %d, lr %.6g', len(meeting.new), batch, old_lr)
+        state.log_event('started', world_size=len(meeting.new), workers=meeting.slots, global_batch=batch)
         return
     schedule = state.trainer.schedule
     event = ResizeEvent(

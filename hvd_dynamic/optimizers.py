@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 
 from mxnet.ndarray import NDArray
@@ -47,19 +48,19 @@ def momentum_rule(optimizer):
     lineage = _lineage(optimizer)
     for name in lineage:
         if name in _HOLDS_LR:
-            single, multi = _HOLDS_LR[name]
-
-            def find(state):
-                arrays = [a for a in flatten_state(state) if a is not None]
-                if not getattr(optimizer, 'momentum', 0.0) or not arrays:
-                    return None
-                return arrays[multi if len(arrays) > 1 else single]
-            return find
+            return functools.partial(_momentum_at, optimizer, *_HOLDS_LR[name])
         if name in _NO_LR:
             return None
     log.warning('the optimizer %s is not known to hvd_dynamic: its state is left as it is when the learning rate scale '
                 'changes (momentum_scale 1)', lineage[0])
     return None
+
+
+def _momentum_at(optimizer, single, multi, state):
+    arrays = [a for a in flatten_state(state) if a is not None]
+    if not getattr(optimizer, 'momentum', 0.0) or not arrays:
+        return None
+    return arrays[multi if len(arrays) > 1 else single]
 
 
 def default_scaling(optimizer):

@@ -1,7 +1,8 @@
 """The processes that a worker forks (a data loader's, above all) end when it does, however it ends.
 
-A worker that is killed leaves the processes of its data loader behind. They hold its standard output open, and horovodrun
-counts a worker as running until that is closed: the driver would never hear of the death, and all others would wait for ever.
+A worker that is killed leaves the processes of its data loader behind. They hold its standard output open, and
+horovodrun counts a worker as running until that is closed: the driver would never hear of the death, and all others would
+wait for ever.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ __all__ = ['RunLog']
 
 log = logging.getLogger('hvd_dynamic')
 
+_TAIL = 1 << 20       # bytes, more than any line has
+
 
 class RunLog:
     """Writes a run's folder; pass one to `GluonState`. The worker that is rank 0 at the time writes.
@@ -38,9 +40,13 @@ class RunLog:
             if not os.access(self.run_dir, os.W_OK):
                 raise PermissionError('it is not writable')
         except OSError as error:
-            raise ValueError(f'run_dir={str(run_dir)!r} cannot be used: {error}; give a folder that can be written to') from None
-        self._pending = []
+            raise ValueError(f'run_dir={str(run_dir)!r} cannot be used: {error}; '
+                             f'give a folder that can be written to') from None
         self._failed = False
+        self._begun = set()         # files that this worker has written to in this round
+        # Updates that another worker may not have written by the time it dies: number -> (record, slots by rank).
+        self._recent = {}
+        self._settled = self._settled_before = 0
 
     def metrics(self, record):
         """One line for an update that was confirmed (`trainer.UpdateRecord`)."""
@@ -55,65 +61,86 @@ class RunLog:
         """One line in events.jsonl."""
         self._append('events.jsonl', [{'time': time.time(), 'update': update, 'kind': kind, **fields}])
 
-    # -- the audit ---------------------------------------------------------------------------------------------
+    # -- what others may be unable to write ------------------------------------------------------------------------
 
-    def update_started(self, update, cut, slots):
-        """Remember an update until it is known to be committed by all; `slots` by rank."""
-        if self.audit_samples:
-            self._pending.append((update, cut, slots))
+    def started(self, record, slots):
+        """Remember an update (on every worker); `slots` are the workers of its world, by rank."""
+        self._recent[record.update] = record, slots
 
     def settle(self, update, sampler, ranks):
-        """Write the lines of all updates up to `update` for these ranks: every worker has committed them."""
-        done = [p for p in self._pending if p[0] <= update]
-        self._pending = [p for p in self._pending if p[0] > update]
-        self._write_audit(done, sampler, ranks)
+        """Audit all updates up to `update` for these ranks: every worker has committed them."""
+        if update <= self._settled:
+            return
+        if self.audit_samples:
+            self._write_audit([u for u in self._recent if self._settled < u <= update], sampler, ranks)
+        # A worker that has begun the next update may still be one settling behind.
+        self._recent = {u: known for u, known in self._recent.items() if u > self._settled_before}
+        self._settled_before, self._settled = self._settled, update
 
-    def settle_lost(self, update, sampler, slots):
-        """After a failure: write what workers that were lost could not, up to `update`, and forget the rest."""
-        done = [p for p in self._pending if p[0] <= update]
-        for slot in slots:
-            written = self._last_audited(slot)
-            for number, cut, by_rank in done:
-                if number > written and slot in by_rank:
-                    self._write_audit([(number, cut, by_rank)], sampler, [by_rank.index(slot)])
+    def recover(self, update, sampler, lost):
+        """After a failure: write what the workers in the slots `lost` could not, up to `update` (one worker does it)."""
+        known = [u for u in sorted(self._recent) if u <= update]
+        written = self._last_update('metrics.jsonl')
+        for u in known:
+            if u > written:
+                self.metrics(self._recent[u][0])
+        for slot in lost if self.audit_samples else ():
+            written = self._last_update(_audit_name(slot))
+            for u in known:
+                slots = self._recent[u][1]
+                if u > written and slot in slots:
+                    self._write_audit([u], sampler, [slots.index(slot)])
 
-    def forget(self):
-        """What was started and not settled has been rolled back."""
-        self._pending = []
+    def begin_round(self, update):
+        """A new world goes on from `update`; what was begun after it has been rolled back."""
+        self._recent, self._begun = {}, set()
+        self._settled = self._settled_before = update
 
     def _write_audit(self, updates, sampler, ranks):
         for rank in ranks:
-            lines, name = [], None
-            for number, cut, slots in updates:
-                offset, count = cut.part(rank)
-                lines.append({'update': number, 'epoch': cut.epoch, 'carried': max(0, min(count, cut.carried - offset)),
-                              'indices': sampler.indices(cut, rank).tolist()})
-                name = _audit_name(slots[rank])
-            if lines:
+            by_file = {}
+            for u in updates:
+                record, slots = self._recent[u]
+                offset, count = record.cut.part(rank)
+                by_file.setdefault(_audit_name(slots[rank]), []).append({
+                    'update': u, 'epoch': record.cut.epoch,
+                    'carried': max(0, min(count, record.cut.carried - offset)),
+                    'indices': sampler.indices(record.cut, rank).tolist()})
+            for name, lines in by_file.items():
                 self._append(name, lines)
 
-    def _last_audited(self, slot):
-        """The last update in another worker's file; a line that its death cut off is taken away."""
-        path = self.run_dir / _audit_name(slot)
+    def _last_update(self, name):
+        """The last update in a file that a lost worker wrote; a line that its death cut off is taken away."""
+        path = self.run_dir / name
         if not path.exists():
             return 0
         with open(path, 'r+b') as file:
+            size = file.seek(0, os.SEEK_END)
+            start = file.seek(max(0, size - _TAIL))
             data = file.read()
             whole = data[:data.rfind(b'\n') + 1]
             if len(whole) < len(data):
-                file.truncate(len(whole))
+                file.truncate(start + len(whole))
         lines = whole.splitlines()
         return json.loads(lines[-1])['update'] if lines else 0
 
     def _append(self, name, lines):
+        text = ''.join(json.dumps(line) + '\n' for line in lines)
         try:
-            with open(self.run_dir / name, 'a', encoding='utf-8') as file:
-                file.write(''.join(json.dumps(line) + '\n' for line in lines))
+            with open(self.run_dir / name, 'ab') as file:
+                if name not in self._begun and file.tell() > 0:
+                    # A line that an earlier writer's death cut off must not swallow the first one of ours.
+                    with open(self.run_dir / name, 'rb') as old:
+                        old.seek(-1, os.SEEK_END)
+                        text = text if old.read() == b'\n' else '\n' + text
+                self._begun.add(name)
+                file.write(text.encode())
         except OSError as error:
             # Days of training are worth more than a log: say it once and go on.
             if not self._failed:
                 self._failed = True
-                log.warning('cannot write %s: %s; training goes on, the run folder will lack lines', self.run_dir / name, error)
+                log.warning('cannot write %s: %s; training goes on, but the run folder will lack lines',
+                            self.run_dir / name, error)
 
 
 def _audit_name(slot):

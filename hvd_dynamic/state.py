@@ -186,10 +186,10 @@ class GluonState:
             if meeting.survivor:
                 gone = [slot for token, slot in meeting.old.items() if token not in meeting.new]
                 mine = [rank for rank, token in enumerate(self._old_members) if token in world.members()]
-                if meeting.first_survivor:
-                    self._run_log.settle_lost(meeting.update, sampler, gone)
+                if meeting.first_survivor and meeting.failed:
+                    self._run_log.recover(meeting.update, sampler, gone)
                 self._run_log.settle(meeting.update, sampler, mine)
-            self._run_log.forget()
+            self._run_log.begin_round(meeting.update)
         sampler.set_world(world.size, world.ranks)
         old_batch, old_lr = schedule.global_batch, schedule.lr_scale and schedule.base_lr() * schedule.lr_scale
         schedule.set_global_batch(sampler.global_batch)
@@ -273,7 +273,7 @@ class GluonState:
             # Others may have committed an update that failed here: its samples are then used.
             started = [*self._trainer.take_confirmed(), self._trainer.in_flight]
             for record in filter(None, started):
-                self._run_log.update_started(record.update, record.cut, self._slots)
+                self._run_log.started(record, self._slots)
         commit = self._committed
         for i, param in enumerate(self._params):
             if i in self._deferred and (commit is None or (i not in commit.initialised and i not in commit.statistics)):
@@ -330,7 +330,7 @@ class GluonState:
         for record in records:
             if self._world.rank == 0:
                 self._run_log.metrics(record)
-            self._run_log.update_started(record.update, record.cut, self._slots)
+            self._run_log.started(record, self._slots)
 
     def finish(self):
         """The training function has returned: commit the end, average the statistics, and wait for all workers."""

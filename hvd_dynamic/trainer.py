@@ -96,8 +96,8 @@ class DynamicTrainer(gluon.Trainer):
                 raise ValueError(f'parameter {param.name} is sparse, which DynamicTrainer does not support; make it with '
                                  f"stype='default' and grad_stype='default' (sparse_grad=False)")
             if len(param.list_ctx()) > 1:
-                raise ValueError(f'parameter {param.name} is on {len(param.list_ctx())} devices; a worker has one: start one worker '
-                                 f'for each device and initialise with ctx=mx.gpu(hvd_dynamic.local_rank())')
+                raise ValueError(f'parameter {param.name} is on {len(param.list_ctx())} devices; a worker has one: start '
+                                 f'one worker for each device and initialise with ctx=mx.gpu(hvd_dynamic.local_rank())')
 
     # -- the world ---------------------------------------------------------------------------------------------
 
@@ -227,8 +227,7 @@ class DynamicTrainer(gluon.Trainer):
         if not self._reduced:
             raise RuntimeError('call trainer.allreduce_grads() before trainer.update(), or trainer.step() for both')
         if not self._pass_done(batch_size, None):
-            raise RuntimeError(f'this update takes {len(self._sizes)} passes (max_local_batch={self._sampler._max_local_batch}'
-                               f'), for which trainer.step() must be used')
+            raise RuntimeError(f'this update takes {len(self._sizes)} passes, for which trainer.step() must be used')
         self._finish(ignore_stale_grad)
 
     def _allreduce_grads(self):

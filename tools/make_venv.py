@@ -35,8 +35,7 @@ CONSTRAINTS = ROOT / 'constraints.txt'
 RECIPE = 1  # count up when the steps below change, so that a .venv made the old way counts as stale
 SUPPORTED = ('3.11', '3.10')  # preferred first
 STEPS = 6
-BUILD_TOOLS = ('pip', 'setuptools', 'wheel', 'cmake', 'cffi', 'cloudpickle', 'psutil', 'pyyaml', 'packaging')
-SEPARATE = ('horovod', 'gluoncv')  # each installed in a way of its own
+INSTALLERS = ('pip', 'setuptools', 'wheel')
 HOROVOD_BUILD = {
     'HOROVOD_WITH_MXNET': '1',
     'HOROVOD_WITH_GLOO': '1',
@@ -179,11 +178,12 @@ def check_compilers():
         if os.environ.get(variable):
             command = shlex.split(os.environ[variable])
         else:
-            command = [name for name in names if shutil.which(name)][:1]
-        if not command or not shutil.which(command[0]):
-            given = ' ({}={})'.format(variable, command[0]) if command else ''
+            command = [found for found in names if shutil.which(found)][:1]
+        name = command[0] if command else ''
+        if not name or not shutil.which(name):
+            which = ' ({}={})'.format(variable, name) if name else ''
             raise SetupError('No {} compiler was found{}, and Horovod has to be compiled: '
-                             'install one {}'.format(language, given, remedy))
+                             'install one {}'.format(language, which, remedy))
         with tempfile.TemporaryDirectory() as scratch:
             kind = language.lower().replace('c++', 'cpp')
             Path(scratch, 'try.' + kind).write_text(source)
@@ -194,7 +194,7 @@ def check_compilers():
                 status = 1
         if status:
             raise SetupError('The {} compiler {} cannot compile and link a program of one line, and Horovod '
-                             'has to be compiled: install a whole one {}'.format(language, command[0], remedy))
+                             'has to be compiled: install a whole one {}'.format(language, name, remedy))
     if not (shutil.which('make') or shutil.which('gmake')):
         raise SetupError('No make was found, and Horovod has to be compiled with it: install it ' + remedy)
 
@@ -312,21 +312,20 @@ def build(python, version, lock):
     with Step(1, 'virtual environment'):
         clear_venv()
         run([python, '-m', 'venv', VENV], 'make the virtual environment', lock)
-    # Wheels only: that one is missing is told at once, not after an hour of compiling.
-    install = pip + ['install', '--only-binary', ':all:', '--constraint', CONSTRAINTS]
-    with Step(2, 'build tools'):
-        run(install + [pins[name] for name in BUILD_TOOLS], 'install the build tools', lock)
+    # Exactly what constraints.txt lists, and only wheels: that one is missing is told at once, not after an
+    # hour of compiling.
+    install = pip + ['install', '--only-binary', ':all:', '--no-deps']
+    with Step(2, 'pip and setuptools'):
+        run(install + [pins[name] for name in INSTALLERS], 'install pip and setuptools', lock)
     with Step(3, 'MXNet and the other packages'):
-        names = [name for name in pins if name not in BUILD_TOOLS + SEPARATE]
-        run(install + [pins[name] for name in names], 'install the packages', lock)
+        others = [pins[name] for name in pins if name not in INSTALLERS + ('horovod',)]
+        run(install + others, 'install the packages', lock)
     with Step(4, 'Horovod, as compiled before' if compiled else 'Horovod, which is compiled (some minutes)'):
         if not compiled:
             compile_horovod(pip, horovod, pins, lock)
         wheel = next(horovod.glob('*.whl'))
         run(pip + ['install', '--no-deps', '--no-index', wheel], 'install Horovod', lock)
-    with Step(5, 'GluonCV and this package'):
-        # Its dependencies are in constraints.txt; by itself it would bring opencv-python, which needs libGL.
-        run(install + ['--no-deps', pins['gluoncv']], 'install GluonCV', lock)
+    with Step(5, 'this package'):
         own = ['install', '--no-deps', '--no-build-isolation', '--editable', ROOT]
         run(pip + own, 'install this package', lock)
     with Step(6, 'check that all of it imports'):

@@ -3,7 +3,7 @@
 This package and `hvd_dynamic.errors` are the only modules that import Horovod.
 """
 
-from .base import Member, World, WorkerRemoved
+from .base import Member, WorkerRemoved, World
 from .virtual import VirtualWorld
 
 __all__ = ['World', 'VirtualWorld', 'HorovodWorld', 'Member', 'WorkerRemoved', 'default_world']

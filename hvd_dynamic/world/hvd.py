@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import JoinFailed
 from .base import WorkerRemoved, World
+from .gathering import gather
 from .listener import listen
 from .rendezvous import Rendezvous
 from .sockets import hang_up, open_sockets
@@ -35,12 +36,16 @@ class HorovodWorld(World):
     ----------
     slot_timeout : float, optional
         Seconds to wait for the driver's answer when a round ends. Default: HOROVOD_ELASTIC_TIMEOUT, else 600.
+    join_timeout : float, optional
+        Seconds to wait for the other workers of a round, newcomers that are starting among them. Default:
+        HVD_DYNAMIC_JOIN_TIMEOUT, else 120.
     """
 
-    def __init__(self, slot_timeout=None):
+    def __init__(self, slot_timeout=None, join_timeout=None):
         super().__init__()
         self.elastic = os.environ.get(ELASTIC) == '1'
         self._slot_timeout = float(slot_timeout or os.environ.get('HOROVOD_ELASTIC_TIMEOUT', 600))
+        self._join_timeout = float(join_timeout or os.environ.get('HVD_DYNAMIC_JOIN_TIMEOUT', 120))
         self.rank = int(os.environ.get('HOROVOD_RANK', 0))
         self.size = int(os.environ.get('HOROVOD_SIZE', 1))
         self.local_rank = int(os.environ.get('HOROVOD_LOCAL_RANK', 0))
@@ -57,15 +62,17 @@ class HorovodWorld(World):
 
     def join(self):
         if self._place_is_old:
+            # The round that begins knows of all changes so far; one that comes from here on calls for another round.
+            self._listener.changed.clear()
             slot = self._rendezvous.ask_slot(self._host, self.local_rank, self._slot_timeout)
             if slot.removed:
                 self._listener.close()
                 raise WorkerRemoved(f'{self.member.slot} has no place in the next round')
             slot.to_environment()
-        if self._listener is not None:
-            # The round that begins knows all hosts reported so far.
-            self._listener.changed.clear()
+            self.rank, self.size = slot.rank, slot.size
         self._place_is_old = True
+        if self.elastic:
+            gather(self._rendezvous, self.rank, self.size, self._join_timeout)
         before = open_sockets()
         elastic = os.environ.pop(ELASTIC, None)     # else hvd.init would ask a second time
         try:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 __all__ = ['Rendezvous', 'Slot']
 
+_SECONDS = 60
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -79,6 +81,22 @@ class Rendezvous:
                                   f'round: {error}') from None
         return Slot(*numbers)
 
+    def put(self, scope, key, value):
+        """Store bytes under a key, until the next round begins (the driver then clears its store)."""
+        request = urllib.request.Request(f'{self._url}/{scope}/{key}', data=value, method='PUT')
+        with self._open(request, timeout=_SECONDS):
+            pass
+
+    def get(self, scope, key):
+        """The bytes under a key, or None."""
+        try:
+            with self._open(f'{self._url}/{scope}/{key}', timeout=_SECONDS) as response:
+                return response.read()
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise
+
     def register_listener(self, host, local_rank, addresses, secret_key, attempts=3):
         """Tell the driver where this worker listens for host changes.
 
@@ -91,11 +109,9 @@ class Rendezvous:
         """
         # The driver reads Horovod's own format, a pickle. It is only ever written here, never read.
         value = base64.b64encode(pickle.dumps((addresses, secret_key)))
-        request = urllib.request.Request(f'{self._url}/worker_addresses/{host}:{local_rank}', data=value, method='PUT')
         for attempt in range(1, attempts + 1):
             try:
-                with self._open(request, timeout=60):
-                    return
+                return self.put('worker_addresses', f'{host}:{local_rank}', value)
             except (OSError, urllib.error.URLError) as error:
                 if attempt == attempts:
                     raise ConnectionError(f'cannot register with the elastic driver at {self._url}: {error}') from None

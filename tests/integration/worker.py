@@ -50,8 +50,10 @@ net = gluon.nn.HybridSequential()
 if knob('BATCHNORM', 1):
     net.add(gluon.nn.Conv2D(4, 3), gluon.nn.BatchNorm(), gluon.nn.Activation('relu'))
 net.add(gluon.nn.Dense(16, activation='relu'))
-first = net[0]
-net.add(gluon.nn.Dense(16, activation='relu', params=net[-1].params) if knob('SHARED', 0) else gluon.nn.Dense(knob('HIDDEN', 12)))
+if knob('SHARED', 0):
+    twin = gluon.nn.Dense(16, activation='relu', in_units=16)
+    net.add(twin, gluon.nn.Dense(16, activation='relu', in_units=16, params=twin.params))
+net.add(gluon.nn.Dense(knob('HIDDEN', 12) + knob('MISMATCH', 0) * dynamic.rank()))
 net.add(gluon.nn.Dense(2))
 mx.random.seed(11 + dynamic.rank())     # workers start from different weights and must come to the same
 net.initialize(mx.init.Xavier())

@@ -37,10 +37,7 @@ def test_digits_split_has_every_image_once_and_never_changes():
     test = digits.stratified(labels, 297, 0)
     assert len(set(test)) == 297
     # A new split would make accuracies of older and newer runs incomparable.
-    assert test[:8].tolist() == EXPECTED_TEST_INDICES
-
-
-EXPECTED_TEST_INDICES = []
+    assert test[:8].tolist() == [3, 7, 13, 19, 36, 43, 48, 53]
 
 
 def test_digits_are_normalised_by_the_training_images_and_need_no_folder():
@@ -329,8 +326,8 @@ def test_file_that_is_no_picture_is_named_when_loading(content, message, picture
         datasets.load('folder', picture_folder)
 
 
-def test_picture_that_breaks_off_is_named_when_it_is_read(picture_folder):
-    rewrite(picture_folder / 'train' / 'dog' / '0.png', lambda data: data[:30])
+def test_picture_that_cannot_be_decoded_is_named_when_it_is_read(picture_folder):
+    rewrite(picture_folder / 'train' / 'dog' / '0.png', lambda data: data[:12])
     train, _, _ = folder.read(picture_folder)
     with pytest.raises(DamagedDataError, match='dog/0.png cannot be decoded'):
         train[3]

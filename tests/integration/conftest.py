@@ -1,0 +1,6 @@
+"""Integration tests run real horovodrun jobs, one at a time."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
