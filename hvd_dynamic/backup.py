@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import mxnet as mx
 import numpy as np
 
@@ -39,6 +41,13 @@ class Backup:
         """Put the copies back into those of `arrays` (a dict of key to NDArray) that have one."""
         keys = [key for key in arrays if key in self._copies]
         _copy([self._copies[key] for key in keys], [arrays[key] for key in keys])
+
+    def checksum(self):
+        """A CRC-32 of all copies."""
+        crc = 0
+        for key in sorted(self._copies):
+            crc = zlib.crc32(self._copies[key].asnumpy().tobytes(), crc)
+        return crc
 
     def nbytes(self):
         """Bytes held."""

@@ -275,8 +275,14 @@ def check_compiler():
                  'Debian, Ubuntu: apt-get install build-essential; Fedora: dnf install gcc-c++ make')
 
 
-def check_horovodrun():
-    """Check that horovodrun, which starts the jobs, can be called and belongs to this environment."""
+def check_horovodrun(horovod):
+    """Check that horovodrun, which starts the jobs, can be called and belongs to this environment.
+
+    Parameters
+    ----------
+    horovod : Check
+        What came of Horovod itself; a fault in it is not told a second time.
+    """
     name = 'horovodrun'
     here = Path(sys.executable).parent
     found = shutil.which(name)
@@ -286,6 +292,8 @@ def check_horovodrun():
         return Check(name, NOTE, f'{own}, not on PATH{which}', f'PATH={here}:$PATH')
     if found:
         return Check(name, OK, found)
+    if horovod.status == FAULT:
+        return Check(name, NOTE, 'not there; it comes with Horovod')
     return Check(name, FAULT, 'not on PATH and not beside this Python', GET_HOROVOD)
 
 
@@ -337,7 +345,7 @@ def run_checks():
         mxnet,
         horovod,
         check_gloo(outcomes['horovod.mxnet'], mxnet, horovod, gpus),
-        check_horovodrun(),
+        check_horovodrun(horovod),
         check_gluoncv(outcomes['gluoncv']),
         check_gpus(outcomes['mxnet']),
         check_cpus(),

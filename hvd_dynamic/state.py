@@ -339,12 +339,20 @@ class GluonState:
 
     # -- what `sync` compares ------------------------------------------------------------------------------------
 
-    def digest(self):
-        """A hash of all but the arrays of the network and optimizer: workers whose hashes differ must sync."""
+    def digest(self, arrays):
+        """A hash of the last commit: workers whose hashes differ must sync.
+
+        Parameters
+        ----------
+        arrays : bool
+            Also hash weights and optimizer state, which can differ only if an update ended by a failure.
+        """
         hasher = hashlib.sha256()
         commit = self._committed
         hasher.update(json.dumps(commit.numbers, sort_keys=True).encode())
         hasher.update(values.to_bytes(_unpacked(commit.attributes)))
+        if arrays:
+            hasher.update(f'{self._weights.checksum()} {self._optimizer_state.checksum()}'.encode())
         return hasher.hexdigest()
 
     # -- deferred initialisation ---------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def synchronise(state, failed=False, begun=0):
     _check_alike(everyone)
     update = max(one['update'] for one in everyone)
     fresh = [rank for rank, one in enumerate(everyone) if one['update'] == update]
-    source = max(fresh, key=lambda rank: (sum(map(_known, everyone[rank]['parameters'])), -rank))
+    source = _choose(everyone, fresh)
     if any(one['update'] != update or one['digest'] != everyone[source]['digest'] for one in everyone) or update < 0:
         _transfer(state, source)
     if update >= 0 and not all(everyone[rank]['averaged'] for rank in fresh):
@@ -90,13 +90,20 @@ def synchronise(state, failed=False, begun=0):
                    first_survivor=bool(survivors) and world.rank == survivors[0])
 
 
+def _choose(everyone, fresh):
+    """Of the workers with the freshest commit one that most others agree with, and that knows the most parameters."""
+    digests = [everyone[rank]['digest'] for rank in fresh]
+    return max(fresh, key=lambda rank: (digests.count(everyone[rank]['digest']),
+                                        sum(map(_known, everyone[rank]['parameters'])), -rank))
+
+
 def _greeting(state, failed, begun):
     world, trainer, commit = state.world, state.trainer, state._committed
     schedule = trainer.schedule
     return {
         'here': world.members(), 'old': state._old_members, 'failed': failed, 'begun': begun,
         'update': -1 if commit is None else commit.update,
-        'digest': '' if commit is None else state.digest(),
+        'digest': '' if commit is None else state.digest(arrays=failed),
         'averaged': commit is not None and commit.averaged,
         'parameters': [[p.name, list(p.shape) if p.shape is not None else None, str(p.dtype), p._data is not None]
                        for p in state._params],

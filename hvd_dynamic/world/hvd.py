@@ -54,6 +54,7 @@ class HorovodWorld(World):
         self._connections = {}
         self._listener = self._rendezvous = None
         if self.elastic:
+            _keep_failures_apart()
             # Registered before anything else is built, so that no change of hosts goes unheard meanwhile.
             self._rendezvous = Rendezvous.from_environment()
             self._listener = listen()
@@ -120,3 +121,16 @@ class HorovodWorld(World):
             return array
         work = mx.nd.array(array.reshape(-1), dtype=array.dtype)
         return self.allreduce_(work, name).asnumpy().reshape(array.shape)
+
+
+def _keep_failures_apart():
+    """Have Horovod's coordination and its data use different channels, where Gloo carries both.
+
+    With the response cache, each cycle begins with an allreduce of a few bytes among all workers. Gloo does not tell it from
+    an allreduce of gradients. A worker whose allreduce of gradients failed goes on to the next cycle, while its neighbours
+    are still in the old one: its bytes are then taken for gradients, or theirs for its own, and the process is aborted
+    (status 134; "op.preamble.length <= op.nbytes" or a corrupt heap; horovod issues 2484 and 3264). Without the cache the
+    workers coordinate by gather and broadcast, which cannot be mixed up with an allreduce.
+    """
+    if not hvd.nccl_built():
+        os.environ.setdefault('HOROVOD_CACHE_CAPACITY', '0')
