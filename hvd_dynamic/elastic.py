@@ -94,6 +94,7 @@ def init(world=None):
         _world = world or default_world()
         if not isinstance(_world, VirtualWorld):
             end_with_parent()
+            errors.make_room_for_failures()
         _show_messages()
 
 

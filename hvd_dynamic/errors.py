@@ -5,7 +5,7 @@ from __future__ import annotations
 import mxnet as mx
 from mxnet.base import MXNetError
 
-__all__ = ['is_collective_failure', 'drain', 'JoinFailed']
+__all__ = ['is_collective_failure', 'drain', 'make_room_for_failures', 'JoinFailed']
 
 # A peer that dies shows up as an MXNetError, at whatever waits next, with Horovod's or Gloo's text in it.
 _SIGNS = ('Horovod has been shut down', 'gloo', 'Gloo', 'ncclInternal', 'NCCL', 'Connection reset by peer',
@@ -56,3 +56,20 @@ def drain():
         except MXNetError as error:
             if not is_collective_failure(error):
                 raise
+
+
+def make_room_for_failures(count=1024):
+    """Have MXNet's engine set memory aside for the failures of `count` operations.
+
+    The engine keeps all failures in one list that grows without a lock. When a peer dies, many operations fail at once, on
+    several threads, and while one of them moves the list to a larger place, another writes past its end or into the old
+    place: "double free or corruption", status 134, now and then, on a worker that should have survived (horovod issues
+    2484 and 3264). The list never shrinks, so it is made large here, by failures that come one after the other.
+    """
+    not_positive_definite = mx.nd.array([[-1.0]])
+    for _ in range(count):
+        try:
+            mx.nd.linalg.potrf(not_positive_definite).wait_to_read()
+        except MXNetError:
+            pass
+    drain()

@@ -52,6 +52,9 @@ class DynamicTrainer(gluon.Trainer):
     optimizer_params : dict, optional
         As for gluon.Trainer, but without 'learning_rate' and 'lr_scheduler': those are the schedule's.
     schedule : DynamicSchedule
+    num_groups : int, optional
+        As in `hvd.DistributedTrainer`: in how many operations the gradients are sent; 0 sends each by itself, as soon as
+        it is there. Default: 1 on CPUs, where backward leaves no idle time to send in, and 0 on GPUs.
 
     Raises
     ------
@@ -59,7 +62,7 @@ class DynamicTrainer(gluon.Trainer):
         For a schedule that is none, a learning rate given twice, sparse parameters, several devices in one worker.
     """
 
-    def __init__(self, params, optimizer, optimizer_params=None, *, schedule):
+    def __init__(self, params, optimizer, optimizer_params=None, *, schedule, num_groups=None):
         if not isinstance(schedule, DynamicSchedule):
             raise TypeError(f'schedule must be a DynamicSchedule, got {schedule!r}')
         for name in ('learning_rate', 'lr_scheduler'):
@@ -75,6 +78,11 @@ class DynamicTrainer(gluon.Trainer):
             params = list(params.values())
         super().__init__(params, optimizer, optimizer_params, kvstore=None)
         self._check_parameters()
+        if num_groups is None:
+            num_groups = int(all(ctx.device_type == 'cpu' for ctx in self._contexts))
+        if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 0:
+            raise ValueError(f'num_groups must be an integer of at least 0, got {num_groups!r}')
+        self._num_groups = num_groups
         self._kv_initialized, self._params_to_init = True, []
         self.schedule = schedule
         schedule.default_scaling = optimizers.default_scaling(self._optimizer)
@@ -212,8 +220,8 @@ class DynamicTrainer(gluon.Trainer):
         self._optimizer.set_learning_rate(decision.lr)
         self._record = UpdateRecord(self.update_count + 1, cut, decision, self._world.size, self.schedule.samples_seen,
                                     time.perf_counter())
+        self._control = self._make_control()
         self._allreduce_grads()
-        self._control = self._send_control()
         self._reduced = True
 
     def update(self, batch_size, ignore_stale_grad=False):
@@ -230,23 +238,31 @@ class DynamicTrainer(gluon.Trainer):
             raise RuntimeError(f'this update takes {len(self._sizes)} passes, for which trainer.step() must be used')
         self._finish(ignore_stale_grad)
 
-    def _allreduce_grads(self):
-        if not self._world.collective:
-            return
-        for i, param in enumerate(self._params):
-            if param.grad_req != 'null':
-                self._world.allreduce_(param.list_grad()[0], f'grad.{i}', priority=-i)
-
-    def _send_control(self):
-        """``[workers that were told of a resize, sum of losses]``, in the same cycle as the gradients."""
+    def _make_control(self):
+        """``[workers that were told of a resize, sum of losses]``, to travel with the gradients."""
         loss, self._loss_sum = self._loss_sum, None
         if not self._world.collective:
             return loss
         flag = 1.0 if self._world.resize_pending() else 0.0
-        context = loss.context if loss is not None else mx.cpu()
+        context = loss.context if loss is not None else self._contexts[0]
         control = mx.nd.array([flag], ctx=context)
-        control = mx.nd.concat(control, mx.nd.full((1,), np.nan, ctx=context) if loss is None else loss, dim=0)
-        return self._world.allreduce_(control, 'control', priority=-len(self._params))
+        return mx.nd.concat(control, mx.nd.full((1,), np.nan, ctx=context) if loss is None else loss, dim=0)
+
+    def _allreduce_grads(self):
+        if not self._world.collective:
+            return
+        arrays = [param.list_grad()[0] for param in self._params if param.grad_req != 'null'] + [self._control]
+        if self._num_groups == 0:
+            for i, array in enumerate(arrays):
+                self._world.allreduce_(array, f'grad.{i}', priority=-i)
+            return
+        per_group = -(-len(arrays) // self._num_groups)
+        for start in range(0, len(arrays), per_group):
+            by_type = {}
+            for array in arrays[start:start + per_group]:
+                by_type.setdefault((array.dtype, array.context), []).append(array)
+            for kind, group in enumerate(by_type.values()):
+                self._world.allreduce_group_(group, f'grads.{start}.{kind}')
 
     def _finish(self, ignore_stale_grad):
         self._check_and_rescale_grad(self._scale / self._record.cut.global_batch)

@@ -88,6 +88,11 @@ class World:
         """Sum an NDArray over the workers, in place and asynchronously (as any MXNet operation)."""
         raise NotImplementedError
 
+    def allreduce_group_(self, arrays, name):
+        """Sum NDArrays of one type as a single operation: each in place, once all are ready on all workers."""
+        for i, array in enumerate(arrays):
+            self.allreduce_(array, f'{name}.{i}')
+
     def allgather_bytes(self, data, name):
         """What every worker gives, by rank; blocks.
 

@@ -104,6 +104,10 @@ class HorovodWorld(World):
             hvd.allreduce_(array, op=hvd.Sum, name=name, priority=priority)
         return array
 
+    def allreduce_group_(self, arrays, name):
+        if self.size > 1:
+            hvd.grouped_allreduce_(arrays, op=hvd.Sum, name=name)
+
     def allgather_bytes(self, data, name):
         if self.size == 1:
             return [data]

@@ -44,17 +44,34 @@ rng = np.random.RandomState(7)
 X = rng.randn(SAMPLES, 1, 8, 8).astype('float32')
 Y = (X[:, 0, :4].sum((1, 2)) > X[:, 0, 4:].sum((1, 2))).astype('float32')
 dataset = gluon.data.ArrayDataset(X, Y)
+
+
+class Products(gluon.HybridBlock):
+    """A linear layer of elementwise operations: MXNet has no float16 matrix product on CPUs."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        with self.name_scope():
+            self.weight = self.params.get('weight', shape=(1, outputs, 64))
+
+    def hybrid_forward(self, F, x, weight):
+        return F.sum(F.broadcast_mul(x.reshape((0, 1, -1)), weight), axis=2)
+
+
 for _ in range(dynamic.rank()):
     gluon.nn.Dense(3)                   # names of layers differ between workers, as they may
 net = gluon.nn.HybridSequential()
-if knob('BATCHNORM', 1):
+if DTYPE == 'float16':
+    net.add(Products(2))
+elif knob('BATCHNORM', 1):
     net.add(gluon.nn.Conv2D(4, 3), gluon.nn.BatchNorm(), gluon.nn.Activation('relu'))
-net.add(gluon.nn.Dense(16, activation='relu'))
-if knob('SHARED', 0):
-    twin = gluon.nn.Dense(16, activation='relu', in_units=16)
-    net.add(twin, gluon.nn.Dense(16, activation='relu', in_units=16, params=twin.params))
-net.add(gluon.nn.Dense(knob('HIDDEN', 12) + knob('MISMATCH', 0) * dynamic.rank()))
-net.add(gluon.nn.Dense(2))
+if DTYPE == 'float32':
+    net.add(gluon.nn.Dense(16, activation='relu'))
+    if knob('SHARED', 0):
+        twin = gluon.nn.Dense(16, activation='relu', in_units=16)
+        net.add(twin, gluon.nn.Dense(16, activation='relu', in_units=16, params=twin.params))
+    net.add(gluon.nn.Dense(knob('HIDDEN', 12) + knob('MISMATCH', 0) * dynamic.rank()))
+    net.add(gluon.nn.Dense(2))
 mx.random.seed(11 + dynamic.rank())     # workers start from different weights and must come to the same
 net.initialize(mx.init.Xavier())
 if knob('FREEZE', 0):
@@ -65,7 +82,7 @@ net.cast(DTYPE)
 
 sampler = dynamic.ElasticSampler(len(dataset), batch_size=knob('BATCH', 4), seed=1)
 loader = gluon.data.DataLoader(dataset, batch_sampler=sampler, num_workers=knob('LOADERS', 0))
-updates = EPOCHS * SAMPLES // REFERENCE
+updates = max(1, EPOCHS * SAMPLES // REFERENCE)
 base = {'constant': 0.05, 'cosine': mx.lr_scheduler.CosineScheduler(updates, 0.05, 0.001, warmup_steps=updates // 10),
         'epochs': lambda epoch: 0.05 * 0.9 ** epoch}[knob('BASE', 'constant')]
 schedule = dynamic.DynamicSchedule(base, REFERENCE, policy=dynamic.policies.get(POLICY[0], **POLICY[1]))
@@ -97,7 +114,7 @@ def train(state):
         for data, label in loader:
             data, label = data.as_in_context(mx.cpu()).astype(DTYPE), label.as_in_context(mx.cpu())
             with autograd.record():
-                loss = loss_fn(net(data), label)
+                loss = loss_fn(net(data).astype('float32'), label)
             loss.backward()
             trainer.step(len(data), loss=loss)
             if PAUSE:
@@ -116,5 +133,5 @@ def train(state):
 done = train(state)
 assert done == state.updates
 report('end', digest=digest(), update=state.updates, samples=schedule.samples_seen, rank=dynamic.rank(), size=dynamic.size(),
-       loss=float(loss_fn(net(mx.nd.array(X, dtype=DTYPE)), mx.nd.array(Y)).mean().asscalar()))
+       loss=float(loss_fn(net(mx.nd.array(X, dtype=DTYPE)).astype('float32'), mx.nd.array(Y)).mean().asscalar()))
 sys.stdout.flush()
