@@ -19,10 +19,14 @@ class Backup:
     ----------
     ctx : mx.Context, optional
         Where the copies are. Default: each on the device of its original.
+    used_by_layers : bool, default False
+        Whether layers compute with these arrays. On CPUs, an inference pass leaves weights in a layout of MKL-DNN's, which
+        not every operation can read.
     """
 
-    def __init__(self, ctx=None):
+    def __init__(self, ctx=None, used_by_layers=False):
         self._ctx = ctx
+        self._used_by_layers = used_by_layers
         self._copies = {}
 
     def __contains__(self, key):
@@ -35,12 +39,12 @@ class Backup:
         """
         self._copies = {key: self._copies[key] if key in self._copies else self._empty(array)
                         for key, array in arrays.items()}
-        _copy(list(arrays.values()), list(self._copies.values()))
+        self._copy(list(arrays.values()), list(self._copies.values()))
 
     def restore(self, arrays):
         """Put the copies back into those of `arrays` (a dict of key to NDArray) that have one."""
         keys = [key for key in arrays if key in self._copies]
-        _copy([self._copies[key] for key in keys], [arrays[key] for key in keys])
+        self._copy([self._copies[key] for key in keys], [arrays[key] for key in keys])
 
     def checksum(self):
         """A CRC-32 of all copies."""
@@ -56,18 +60,17 @@ class Backup:
     def _empty(self, array):
         return mx.nd.empty(array.shape, ctx=self._ctx or array.context, dtype=array.dtype)
 
-
-def _copy(sources, targets):
-    groups = {}
-    for source, target in zip(sources, targets):
-        same_device = source.context == target.context
-        groups.setdefault((source.dtype, source.context, same_device), []).append((source, target))
-    for (dtype, _, same_device), pairs in groups.items():
-        if same_device and dtype in _MULTICAST and len(pairs) > 1:
-            # amp_multicast to the arrays' own type is a copy of many arrays in one operation: a tenth of the time that
-            # a call for each takes on the host.
+    def _copy(self, sources, targets):
+        groups = {}
+        for source, target in zip(sources, targets):
+            together = (source.context == target.context and source.dtype in _MULTICAST
+                        and not (self._used_by_layers and source.ndim > 1))
+            if together:
+                groups.setdefault((source.dtype, source.context), []).append((source, target))
+            else:
+                source.copyto(target)
+        for pairs in groups.values():
+            # amp_multicast to the arrays' own type is a copy of many arrays in one operation: a tenth of the time that a
+            # call for each takes on the host.
             group_sources, group_targets = zip(*pairs)
             mx.nd.amp_multicast(*group_sources, num_outputs=len(pairs), out=list(group_targets))
-        else:
-            for source, target in pairs:
-                source.copyto(target)

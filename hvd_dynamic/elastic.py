@@ -208,7 +208,8 @@ def _begin_round(state, failed, begun, stopped):
     old_batch, old_lr = state.begin_round(meeting)
     if not meeting.old:
         batch = state.sampler.global_batch
-        log.log(_loud(state.world), 'started with %d workers: batch %d, lr %.6g', len(meeting.new), batch, old_lr)
+        log.log(_loud(state.world), 'started with %d worker%s: batch %d, lr %.6g', len(meeting.new),
+                '' if len(meeting.new) == 1 else 's', batch, old_lr)
         state.log_event('started', world_size=len(meeting.new), workers=meeting.slots, global_batch=batch)
         return
     schedule = state.trainer.schedule

@@ -82,7 +82,7 @@ class GluonState:
         self._world = None
         self._params = list(dict.fromkeys([*net.collect_params().values(), *trainer._params]))
         self._deferred = {}
-        self._weights, self._optimizer_state = Backup(backup_ctx), Backup(backup_ctx)
+        self._weights, self._optimizer_state = Backup(backup_ctx, used_by_layers=True), Backup(backup_ctx)
         self._statistics_backups = [Backup(backup_ctx), Backup(backup_ctx)]
         self._pending = self._committed = None
         self._callbacks = []

@@ -20,6 +20,10 @@ from gluon_examples.common.errors import RecipeError, told_in_one_line
 from hvd_dynamic.report import write_report
 
 SIZES = (2, 4, 1, 3)
+# From which part of all samples on each change of the size is due, and how much lies between two at least. A change
+# takes some seconds, in which a fast machine uses many samples; they leave room for that.
+_DUE = (0.1, 0.35, 0.5)
+_APART = 0.1
 TRAIN_IMAGES = 1500
 WANTED_ACCURACY = 0.97
 _SECONDS_AT_MOST = 600
@@ -70,6 +74,7 @@ class Demo:
         self._samples = samples
         self._sizes = []
         self._asked = 1  # how many of SIZES have been asked for
+        self._changed_at = 0  # samples at the last change of the size
         self.accuracy = 0.0
         self._bar = tqdm(
             total=samples, unit='samples', desc='waiting for the workers', disable=None, leave=False
@@ -97,14 +102,17 @@ class Demo:
         for event in self._events.new():
             self._tell(event)
         for update in self._metrics.new():
+            if self._sizes and update['world_size'] != self._sizes[-1]:
+                self._changed_at = update['samples']
             self._sizes.append(update['world_size'])
             self._bar.n = min(update['samples'], self._samples)
         if self._sizes:
             self._bar.set_description(_workers(self._sizes[-1]), refresh=False)
             self._bar.refresh()
-        # The next change is due when the one before has happened and its share of the samples is done.
+        # The next change comes after the one before has happened, never while it is under way.
         if self.sizes == SIZES[: self._asked] and self._asked < len(SIZES):
-            if self._bar.n >= self._asked * self._samples / len(SIZES):
+            due = max(_DUE[self._asked - 1] * self._samples, self._changed_at + _APART * self._samples)
+            if self._bar.n >= due:
                 job.resize(SIZES[self._asked])
                 self._say(f'the list of hosts now has room for {_workers(SIZES[self._asked])}')
                 self._asked += 1
@@ -124,7 +132,7 @@ class Demo:
         elif event['kind'] == 'evaluated':
             self.accuracy = event['metrics']['accuracy']
             epoch = event['epoch'] + 1
-            if epoch == 1 or epoch % 5 == 0:
+            if epoch == 1 or epoch % 10 == 0:
                 self._say(f'epoch {epoch:3d}: test accuracy {100 * self.accuracy:.1f} %')
 
     @staticmethod
@@ -144,7 +152,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(prog='demo', description=__doc__.partition('\n\n')[2])
     parser.add_argument('--run-dir', type=Path, metavar='DIR', help='default: runs/demo-DATE-TIME')
     parser.add_argument(
-        '--num-epochs', type=positive_int(40), default=40, metavar='N', help='default: %(default)s'
+        '--num-epochs', type=positive_int(100), default=100, metavar='N', help='default: %(default)s'
     )
     args = parser.parse_args(argv)
     run_dir = args.run_dir or Path('runs') / time.strftime('demo-%Y%m%d-%H%M%S')

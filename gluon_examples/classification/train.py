@@ -12,7 +12,7 @@ import random
 
 import mxnet as mx
 import numpy as np
-from mxnet import autograd
+from mxnet import autograd, gluon
 
 import hvd_dynamic as dynamic
 from gluon_examples.classification import arguments, datasets, networks
@@ -21,7 +21,6 @@ from gluon_examples.common import logging_setup
 from gluon_examples.common.arguments import base_schedule, optimizer_options, policy
 from gluon_examples.common.errors import told_in_one_line
 from gluon_examples.common.evaluation import ClassificationEvaluator
-from gluon_examples.common.loading import data_loader
 from gluon_examples.common.progress import Progress
 from gluon_examples.common.saving import ParameterFiles
 
@@ -53,7 +52,7 @@ def main(argv=None):
     with told_in_one_line('train', ValueError):
         # 1 one order of samples, whoever computes them
         sampler = dynamic.ElasticSampler(len(data.train), batch_size=args.batch_size, seed=args.seed)
-        loader = data_loader(data.train, sampler, args.num_workers)
+        loader = gluon.data.DataLoader(data.train, batch_sampler=sampler, num_workers=args.num_workers)
         # 2 a learning rate that follows the number of workers
         schedule = dynamic.DynamicSchedule(base_schedule(args), args.reference_batch, policy=policy(args))
         # 3 gradients summed over the workers

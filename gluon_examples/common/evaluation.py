@@ -5,8 +5,6 @@ from typing import NamedTuple
 import numpy as np
 from mxnet import gluon
 
-from gluon_examples.common.loading import data_loader
-
 
 class Evaluation(NamedTuple):
     """Accuracy (a fraction) and mean loss over a whole data set."""
@@ -66,7 +64,7 @@ class ClassificationEvaluator:
 
     def __init__(self, dataset, batch_size, ctx, num_workers=0, dtype='float32'):
         self._batches = SharedBatches(len(dataset), batch_size)
-        self._loader = data_loader(dataset, self._batches, num_workers)
+        self._loader = gluon.data.DataLoader(dataset, batch_sampler=self._batches, num_workers=num_workers)
         self._ctx, self._dtype = ctx, dtype
         self._cross_entropy = gluon.loss.SoftmaxCrossEntropyLoss()
 

@@ -7,6 +7,7 @@ import struct
 import mxnet as mx
 import numpy as np
 import pytest
+from mxnet.gluon.data import DataLoader
 
 from gluon_examples.classification import datasets
 from gluon_examples.classification.formats import cifar, digits, folder, records
@@ -57,7 +58,9 @@ def test_grey_images_are_repeated_for_networks_that_want_colour():
 
 
 def test_unknown_dataset_lists_the_known_ones():
-    with pytest.raises(RecipeError, match='mnist: no such data set; choose one of digits, idx, cifar10, folder, rec'):
+    with pytest.raises(
+        RecipeError, match='mnist: no such data set; choose one of digits, idx, cifar10, folder, rec'
+    ):
         datasets.load('mnist')
 
 
@@ -113,33 +116,78 @@ def test_missing_idx_files_are_all_named(idx_folder):
 
 
 IDX_FAULTS = {
-    'another magic': ('train-images-idx3-ubyte', lambda data: b'\0\0\x0d\x03' + data[4:],
-                      'not an idx file.*begins with 0x00000d03, expected 0x00000803'),
-    'labels in place of images': ('train-images-idx3-ubyte', lambda data: b'\0\0\x08\x01' + data[4:],
-                                  'in 3 dimensions.*expected 0x00000803'),
-    'images in place of labels': ('train-labels-idx1-ubyte', lambda data: b'\0\0\x08\x03' + data[4:],
-                                  'in 1 dimension: .*expected 0x00000801'),
+    'another magic': (
+        'train-images-idx3-ubyte',
+        lambda data: b'\0\0\x0d\x03' + data[4:],
+        'not an idx file.*begins with 0x00000d03, expected 0x00000803',
+    ),
+    'labels in place of images': (
+        'train-images-idx3-ubyte',
+        lambda data: b'\0\0\x08\x01' + data[4:],
+        'in 3 dimensions.*expected 0x00000803',
+    ),
+    'images in place of labels': (
+        'train-labels-idx1-ubyte',
+        lambda data: b'\0\0\x08\x03' + data[4:],
+        'in 1 dimension: .*expected 0x00000801',
+    ),
     'empty': ('train-images-idx3-ubyte', lambda data: b'', 'cut off: it has 0 bytes'),
-    'header cut off': ('train-images-idx3-ubyte', lambda data: data[:9], r'cut off within its header \(9 bytes'),
-    'content cut off': ('train-images-idx3-ubyte', lambda data: data[:-5],
-                        'cut off: its header promises 20x6x7 values, 856 bytes in all, but there are 851'),
+    'header cut off': (
+        'train-images-idx3-ubyte',
+        lambda data: data[:9],
+        r'cut off within its header \(9 bytes',
+    ),
+    'content cut off': (
+        'train-images-idx3-ubyte',
+        lambda data: data[:-5],
+        'cut off: its header promises 20x6x7 values, 856 bytes in all, but there are 851',
+    ),
     'too long': ('train-labels-idx1-ubyte', lambda data: data + b'\0', 'bytes left over'),
-    'absurd size': ('train-images-idx3-ubyte', lambda data: data[:4] + b'\xff' * 12 + data[16:],
-                    'promises 4294967295x4294967295x4294967295 values'),
-    'gzip cut off': ('train-images-idx3-ubyte', lambda data: gzip.compress(data)[:-20], 'cannot be uncompressed'),
-    'gzip damaged': ('train-images-idx3-ubyte', lambda data: gzip.compress(data)[:40] + b'\0' * 90,
-                     'cannot be uncompressed'),
-    'a label too few': ('train-labels-idx1-ubyte', lambda data: idx_bytes(np.zeros(19, 'uint8')),
-                        'has 20 images, but .* has 19 labels'),
-    'no images': ('t10k-images-idx3-ubyte', lambda data: idx_bytes(np.zeros((0, 6, 7), 'uint8')), 'has 0 images, but'),
-    'images of another size': ('t10k-images-idx3-ubyte', lambda data: idx_bytes(pixels(10, 7, 6)),
-                               'has images of 6x7, but .* of 7x6'),
-    'a label that is never trained': ('t10k-labels-idx1-ubyte', lambda data: data[:-1] + b'\x09',
-                                      'label 9 of a test image is outside 0 to 4'),
-    'one class only': ('train-labels-idx1-ubyte', lambda data: idx_bytes(np.zeros(20, 'uint8')),
-                       'nothing can be learnt from one class'),
-    'blank images': ('train-images-idx3-ubyte', lambda data: idx_bytes(np.zeros((20, 6, 7), 'uint8')),
-                     'all pixels .* are equal'),
+    'absurd size': (
+        'train-images-idx3-ubyte',
+        lambda data: data[:4] + b'\xff' * 12 + data[16:],
+        'promises 4294967295x4294967295x4294967295 values',
+    ),
+    'gzip cut off': (
+        'train-images-idx3-ubyte',
+        lambda data: gzip.compress(data)[:-20],
+        'cannot be uncompressed',
+    ),
+    'gzip damaged': (
+        'train-images-idx3-ubyte',
+        lambda data: gzip.compress(data)[:40] + b'\0' * 90,
+        'cannot be uncompressed',
+    ),
+    'a label too few': (
+        'train-labels-idx1-ubyte',
+        lambda data: idx_bytes(np.zeros(19, 'uint8')),
+        'has 20 images, but .* has 19 labels',
+    ),
+    'no images': (
+        't10k-images-idx3-ubyte',
+        lambda data: idx_bytes(np.zeros((0, 6, 7), 'uint8')),
+        'has 0 images, but',
+    ),
+    'images of another size': (
+        't10k-images-idx3-ubyte',
+        lambda data: idx_bytes(pixels(10, 7, 6)),
+        'has images of 6x7, but .* of 7x6',
+    ),
+    'a label that is never trained': (
+        't10k-labels-idx1-ubyte',
+        lambda data: data[:-1] + b'\x09',
+        'label 9 of a test image is outside 0 to 4',
+    ),
+    'one class only': (
+        'train-labels-idx1-ubyte',
+        lambda data: idx_bytes(np.zeros(20, 'uint8')),
+        'nothing can be learnt from one class',
+    ),
+    'blank images': (
+        'train-images-idx3-ubyte',
+        lambda data: idx_bytes(np.zeros((20, 6, 7), 'uint8')),
+        'all pixels .* are equal',
+    ),
 }
 
 
@@ -190,9 +238,14 @@ def test_cifar_pickles_hold_what_the_binary_files_do(protocol, tmp_path):
 def test_cifar_pickle_of_python_2_is_read(tmp_path):
     write_cifar(tmp_path, 3)
     # As Python 2 wrote it: strings of bytes, protocol 2.
-    parts = [b'\x80\x02}(U\x04data', b'cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01',
-             b'K\x02M\x00\x0c\x86cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xff',
-             b'J\xff\xff\xff\xffK\x00tb\x89', b'T\x00\x18\x00\x00' + bytes(6144), b'tbU\x06labels](K\x03K\x07eu.']
+    parts = [
+        b'\x80\x02}(U\x04data',
+        b'cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01',
+        b'K\x02M\x00\x0c\x86cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xff',
+        b'J\xff\xff\xff\xffK\x00tb\x89',
+        b'T\x00\x18\x00\x00' + bytes(6144),
+        b'tbU\x06labels](K\x03K\x07eu.',
+    ]
     (tmp_path / 'test_batch').write_bytes(b''.join(parts))
     _, (images, labels) = cifar.read(tmp_path)
     assert images.shape == (2, 32, 32, 3) and labels.tolist() == [3, 7]
@@ -209,7 +262,9 @@ class Harmful:
 @pytest.mark.parametrize('target', [print, eval, np.load, bytearray])
 def test_cifar_pickle_may_call_nothing_but_what_rebuilds_arrays(target, tmp_path, capsys):
     write_cifar(tmp_path, 4)
-    (tmp_path / 'data_batch_3').write_bytes(pickle.dumps({b'data': Harmful(target, 'print(1)'), b'labels': []}))
+    (tmp_path / 'data_batch_3').write_bytes(
+        pickle.dumps({b'data': Harmful(target, 'print(1)'), b'labels': []})
+    )
     with pytest.raises(DamagedDataError, match='data_batch_3 was not read: it asks for .*only numpy arrays'):
         datasets.load('cifar10', tmp_path)
     assert capsys.readouterr().out == ''
@@ -218,15 +273,29 @@ def test_cifar_pickle_may_call_nothing_but_what_rebuilds_arrays(target, tmp_path
 CIFAR_FAULTS = {
     'cut off': ('data_batch_2.bin', lambda data: data[:-1], '12291 bytes are not a multiple of 3073'),
     'empty': ('data_batch_2.bin', lambda data: b'', 'cut off: 0 bytes'),
-    'label out of range': ('test_batch.bin', lambda data: b'\x0a' + data[1:], 'test_batch.bin has the label 10, outside 0 to 9'),
+    'label out of range': (
+        'test_batch.bin',
+        lambda data: b'\x0a' + data[1:],
+        'test_batch.bin has the label 10, outside 0 to 9',
+    ),
     'pickle cut off': ('data_batch_2', lambda data: data[:50], 'data_batch_2 is damaged or no pickle'),
     'no pickle': ('data_batch_2', lambda data: b'\xff\xd8\xff picture', 'damaged or no pickle'),
     'pickle of something else': ('data_batch_2', lambda data: pickle.dumps([1, 2]), "holds no b'data'"),
-    'labels missing': ('data_batch_2', lambda data: pickle.dumps({b'data': pixels(2, 3072)}), "holds no b'labels'"),
-    'a label too few': ('data_batch_2', lambda data: pickle.dumps({b'data': pixels(2, 3072), b'labels': [1]}),
-                        'has 2 images, but 1 labels'),
+    'labels missing': (
+        'data_batch_2',
+        lambda data: pickle.dumps({b'data': pixels(2, 3072)}),
+        "holds no b'labels'",
+    ),
+    'a label too few': (
+        'data_batch_2',
+        lambda data: pickle.dumps({b'data': pixels(2, 3072), b'labels': [1]}),
+        'has 2 images, but 1 labels',
+    ),
     'pickled label out of range': (
-        'data_batch_2', lambda data: pickle.dumps({b'data': pixels(2, 3072), b'labels': [1, -1]}), 'label -1, outside 0 to 9'),
+        'data_batch_2',
+        lambda data: pickle.dumps({b'data': pixels(2, 3072), b'labels': [1, -1]}),
+        'label -1, outside 0 to 9',
+    ),
 }
 
 
@@ -240,7 +309,9 @@ def test_faulty_cifar_file_is_refused_when_loading(fault, tmp_path):
 
 
 def test_missing_cifar_files_are_named(tmp_path):
-    with pytest.raises(MissingDataError, match='no CIFAR-10 files: neither data_batch_1.bin to .* cifar-10-batches-py'):
+    with pytest.raises(
+        MissingDataError, match='no CIFAR-10 files: neither data_batch_1.bin to .* cifar-10-batches-py'
+    ):
         datasets.load('cifar10', tmp_path)
     write_cifar(tmp_path, 'bin')
     (tmp_path / 'data_batch_4.bin').unlink()
@@ -289,7 +360,9 @@ def test_folder_called_test_serves_as_val(picture_folder):
 
 
 def test_one_level_of_folders_is_answered_with_the_layout_expected(picture_folder):
-    with pytest.raises(MissingDataError, match='has no folder train; expected .*/train/CLASS/.*jpg and .*/val/CLASS'):
+    with pytest.raises(
+        MissingDataError, match='has no folder train; expected .*/train/CLASS/.*jpg and .*/val/CLASS'
+    ):
         datasets.load('folder', picture_folder / 'train')
     for place in list((picture_folder / 'train').iterdir()):
         for path in list(place.iterdir()):
@@ -319,7 +392,9 @@ def test_class_that_is_only_tested_is_named(picture_folder):
         datasets.load('folder', picture_folder)
 
 
-@pytest.mark.parametrize(('content', 'message'), [(b'', '1.jpg is empty'), (b'GIF89a', '1.jpg is neither a JPEG nor')])
+@pytest.mark.parametrize(
+    ('content', 'message'), [(b'', '1.jpg is empty'), (b'GIF89a', '1.jpg is neither a JPEG nor')]
+)
 def test_file_that_is_no_picture_is_named_when_loading(content, message, picture_folder):
     (picture_folder / 'train' / 'dog' / '1.jpg').write_bytes(content)
     with pytest.raises(DamagedDataError, match=message):
@@ -335,7 +410,7 @@ def test_picture_that_cannot_be_decoded_is_named_when_it_is_read(picture_folder)
 
 # -- rec -------------------------------------------------------------------------------------------------------
 
-MAGIC = struct.pack('<I', 0xced7230a)
+MAGIC = struct.pack('<I', 0xCED7230A)
 
 
 def write_records(place, name, labels, contents=None, with_index=True):
@@ -367,7 +442,9 @@ def test_records_without_an_index_are_found_and_hold_the_same(record_folder):
     images = [indexed[i][0].asnumpy() for i in range(5)]
     (record_folder / 'train.idx').unlink()
     walked, _ = records.read(record_folder)
-    assert all((walked[i][0].asnumpy() == images[i]).all() and walked[i][1] == indexed[i][1] for i in range(5))
+    assert all(
+        (walked[i][0].asnumpy() == images[i]).all() and walked[i][1] == indexed[i][1] for i in range(5)
+    )
 
 
 def test_record_with_the_magic_in_it_is_put_together_again(tmp_path):
@@ -408,11 +485,23 @@ def index_line(text):
 RECORD_FAULTS = {
     'no records in it': ('train.rec', lambda data: b'\xff\xd8\xff\xe0' + data[4:], 'at 0 stands 0xe0ffd8ff'),
     'cut off': ('train.rec', lambda data: data[:-40], 'cut off: the record at .* but the file ends at'),
-    'cut off before the last record': ('train.rec', lambda data: data[:200], 'cut off, or .*idx belongs to another file'),
+    'cut off before the last record': (
+        'train.rec',
+        lambda data: data[:200],
+        'cut off, or .*idx belongs to another file',
+    ),
     'bytes left over': ('train.rec', lambda data: data + b'\0' * 8, 'idx does not cover .*train.rec'),
     'empty': ('train.rec', lambda data: b'', 'is cut off'),
-    'index of something else': ('train.idx', lambda data: b'<html>', 'train.idx, line 1, is not a key and an offset'),
-    'offset between records': ('train.idx', lambda data: b'0\t4\n' + data, 'damaged or no RecordIO file: at 4 stands'),
+    'index of something else': (
+        'train.idx',
+        lambda data: b'<html>',
+        'train.idx, line 1, is not a key and an offset',
+    ),
+    'offset between records': (
+        'train.idx',
+        lambda data: b'0\t4\n' + data,
+        'damaged or no RecordIO file: at 4 stands',
+    ),
 }
 
 
@@ -424,9 +513,15 @@ def test_faulty_record_file_is_refused_when_loading(fault, record_folder):
         datasets.load('rec', record_folder)
 
 
-@pytest.mark.parametrize(('change', 'message'), [
-    (lambda data: data[:-40], 'cut off: the record at'), (lambda data: data + b'\1\2\3', 'is cut off'),
-    (lambda data: data + b'\1' * 8, 'damaged or no RecordIO file'), (lambda data: b'', 'has no records')])
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (lambda data: data[:-40], 'cut off: the record at'),
+        (lambda data: data + b'\1\2\3', 'is cut off'),
+        (lambda data: data + b'\1' * 8, 'damaged or no RecordIO file'),
+        (lambda data: b'', 'has no records'),
+    ],
+)
 def test_faulty_record_file_without_an_index_is_refused_too(change, message, record_folder):
     (record_folder / 'train.idx').unlink()
     rewrite(record_folder / 'train.rec', change)
@@ -434,9 +529,16 @@ def test_faulty_record_file_without_an_index_is_refused_too(change, message, rec
         datasets.load('rec', record_folder)
 
 
-@pytest.mark.parametrize(('label', 'message'), [
-    (0.5, 'record 1, has the label 0.5; classes are whole numbers'), (-1, 'has the label -1'), (float('nan'), 'has the label nan'),
-    (float('inf'), 'has the label inf'), (np.array([1.0, 2.0]), 'record 1, has 2 labels; a picture needs exactly one class')])
+@pytest.mark.parametrize(
+    ('label', 'message'),
+    [
+        (0.5, 'record 1, has the label 0.5; classes are whole numbers'),
+        (-1, 'has the label -1'),
+        (float('nan'), 'has the label nan'),
+        (float('inf'), 'has the label inf'),
+        (np.array([1.0, 2.0]), 'record 1, has 2 labels; a picture needs exactly one class'),
+    ],
+)
 def test_label_that_is_no_class_is_refused_when_loading(label, message, record_folder):
     write_records(record_folder, 'train', [0, label])
     with pytest.raises(DamagedDataError, match=message):
@@ -445,7 +547,9 @@ def test_label_that_is_no_class_is_refused_when_loading(label, message, record_f
 
 def test_test_label_beyond_the_classes_is_refused_when_loading(record_folder):
     write_records(record_folder, 'val', [0, 3])
-    with pytest.raises(DamagedDataError, match=r'val.rec, record 1, has the label 3, outside 0 to 2 \(there are 3 classes\)'):
+    with pytest.raises(
+        DamagedDataError, match=r'val.rec, record 1, has the label 3, outside 0 to 2 \(there are 3 classes\)'
+    ):
         datasets.load('rec', record_folder)
 
 
@@ -466,21 +570,24 @@ def test_record_that_is_no_picture_is_named(record_folder):
 
 
 def test_loader_processes_give_the_same_images_and_make_different_random_choices(record_folder):
-    from gluon_examples.common.loading import data_loader
-
     data = datasets.load('rec', record_folder, input_size=16)
     batches = [[0], [0], [0], [0], [1], [2]]
-    alone = [image.asnumpy() for image, _ in data_loader(data.test, [[0], [1], [2]], 0)]
-    shared = [image.asnumpy() for image, _ in data_loader(data.test, [[0], [1], [2]], 2)]
+    alone = [
+        image.asnumpy() for image, _ in DataLoader(data.test, batch_sampler=[[0], [1], [2]], num_workers=0)
+    ]
+    shared = [
+        image.asnumpy() for image, _ in DataLoader(data.test, batch_sampler=[[0], [1], [2]], num_workers=2)
+    ]
     assert all((a == b).all() for a, b in zip(alone, shared, strict=True))
-    crops = {image.asnumpy().tobytes() for image, _ in data_loader(data.train, batches[:4], 2)}
+    crops = {
+        image.asnumpy().tobytes()
+        for image, _ in DataLoader(data.train, batch_sampler=batches[:4], num_workers=2)
+    }
     assert len(crops) == 4
 
 
 def test_fault_in_a_loader_process_arrives_with_its_message(record_folder):
-    from gluon_examples.common.loading import data_loader
-
     write_records(record_folder, 'train', [2, 1], [picture('.jpg'), b'something else'])
     data = datasets.load('rec', record_folder, input_size=16)
     with pytest.raises(DamagedDataError, match='record 1, cannot be decoded'):
-        list(data_loader(data.train, [[1]], 1))
+        list(DataLoader(data.train, batch_sampler=[[1]], num_workers=1))
