@@ -22,6 +22,7 @@ VERSION = re.search(r"^__version__ = '([^']+)'", read('hvd_dynamic/version.py'),
 INSTALL_REQUIRES = [
     'numpy>=1.21,<1.24',  # MXNet 1.9.1 uses np.bool, which numpy 1.24 took away
     'matplotlib>=3.5,<3.9',
+    'psutil>=5.8',
     'tqdm>=4.60',
 ]
 

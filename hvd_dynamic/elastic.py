@@ -156,6 +156,8 @@ def run(function):
         When called before `hvd_dynamic.init`.
     TypeError
         When called without a `GluonState`.
+    SetupError
+        On all workers alike, when arguments, data and number of workers do not fit together.
 
     Notes
     -----
@@ -204,8 +206,11 @@ def _loop(world, state, train):
 
 def _begin_round(state, failed, begun, stopped):
     """Sync the workers of a world that has been entered, and tell what changed."""
-    meeting = synchronise(state, failed, begun)
-    old_batch, old_lr = state.begin_round(meeting)
+    try:
+        meeting = synchronise(state, failed, begun)
+        old_batch, old_lr = state.begin_round(meeting)
+    except ValueError as error:
+        raise errors.SetupError(str(error)) from error
     if not meeting.old:
         batch = state.sampler.global_batch
         log.log(_loud(state.world), 'started with %d worker%s: batch %d, lr %.6g', len(meeting.new),

@@ -5,11 +5,15 @@ from __future__ import annotations
 import mxnet as mx
 from mxnet.base import MXNetError
 
-__all__ = ['is_collective_failure', 'drain', 'make_room_for_failures', 'JoinFailed']
+__all__ = ['is_collective_failure', 'drain', 'make_room_for_failures', 'JoinFailed', 'SetupError']
 
 # A peer that dies shows up as an MXNetError, at whatever waits next, with Horovod's or Gloo's text in it.
 _SIGNS = ('Horovod has been shut down', 'gloo', 'Gloo', 'ncclInternal', 'NCCL', 'Connection reset by peer',
           'Connection closed by peer', 'HorovodInternalError')
+
+
+class SetupError(ValueError):
+    """Arguments, data and world do not fit together; the message says which, and what to do. Raised before any training."""
 
 
 class JoinFailed(RuntimeError):

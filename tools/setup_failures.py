@@ -29,7 +29,8 @@ COMPILE_FAILURES = (
     DISK_FULL,
     (r'Killed signal|cc1plus.*Killed|virtual memory exhausted',
      'Horovod did not compile for want of memory (about 2 GB a core): give more and call again.'),
-    (r'^(.*(?:fatal error:|error:|CMake Error).*)$',
+    # pip's own word for any failed command, which comes first, says nothing.
+    (r'^(?!.*subprocess-exited-with-error)(.*(?:fatal error:|error:|CMake Error).*)$',
      'Horovod did not compile ({}): mend that and call again.'),
     (r'', 'Horovod did not compile: mend what its output tells and call again.'),
 )

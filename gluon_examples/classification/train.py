@@ -66,7 +66,7 @@ def main(argv=None):
 
     @dynamic.run    # 5 called again after each change
     def train(state):
-        for state.epoch in range(state.epoch, args.num_epochs):     # noqa: B020
+        for state.epoch in range(state.epoch, args.num_epochs):
             with progress.epoch(state) as step_done:
                 for images, label in loader:
                     images, label = images.as_in_context(ctx), label.as_in_context(ctx)
@@ -85,7 +85,8 @@ def main(argv=None):
             if state.world.rank == 0:
                 files.after_epoch(net, state.epoch, is_best)
 
-    train(state)
+    with told_in_one_line('train', dynamic.SetupError):
+        train(state)
 
     if state.world.rank == 0:
         log.info('saved %s; best test accuracy %.2f %%', files.save(net, 'last'), 100 * state.best_accuracy)

@@ -11,7 +11,7 @@ import hvd_dynamic as dynamic
 from hvd_dynamic import elastic
 from hvd_dynamic.errors import JoinFailed
 from hvd_dynamic.sharing import share_arrays
-from hvd_dynamic.world import World, WorkerRemoved
+from hvd_dynamic.world import WorkerRemoved, World
 
 
 def read_lines(path):
@@ -38,8 +38,30 @@ def small_net(batchnorm=False, inputs=3, dtype='float32', seed=0):
         net.add(gluon.nn.BatchNorm(in_channels=5))
     net.add(gluon.nn.Dense(1, in_units=5))
     net.initialize()
-    net.cast(dtype)
+    if dtype != 'float32':
+        net.cast(dtype)
     set_weights(net, seed)
+    return net
+
+
+class HalfBlock(gluon.HybridBlock):
+    """Without matrix products, which MXNet has no float16 of on a CPU."""
+
+    def __init__(self):
+        super().__init__()
+        with self.name_scope():
+            self.weight = self.params.get('weight', shape=(1, 3))
+            self.bias = self.params.get('bias', shape=(1, 1))
+
+    def hybrid_forward(self, F, x, weight, bias):
+        return F.broadcast_add(F.broadcast_mul(x, weight).sum(axis=1, keepdims=True), bias)
+
+
+def half_net():
+    net = HalfBlock()
+    net.initialize()
+    net.cast('float16')
+    set_weights(net)
     return net
 
 
@@ -47,14 +69,12 @@ class Job:
     """A whole training: regression of 40 samples with a small net, by default on one virtual worker."""
 
     def __init__(self, world=1, batch=4, samples=40, reference=None, policy=None, base=0.05, optimizer='sgd',
-                 optimizer_params=None, net=None, seed=3, run_log=None, init=True, dtype='float32', **attributes):
+                 optimizer_params=None, net=None, seed=3, run_log=None, dtype='float32', **attributes):
         self.world = dynamic.VirtualWorld(world) if isinstance(world, int) else world
-        if init:
-            dynamic.init(self.world)
         rng = np.random.RandomState(17)
         self.x = rng.randn(samples, 3).astype(dtype)
         self.y = np.sin(self.x.sum(1, keepdims=True)).astype(dtype)
-        self.net = net or small_net(dtype=dtype)
+        self.net = net or (half_net() if dtype == 'float16' else small_net(dtype=dtype))
         self.sampler = dynamic.ElasticSampler(samples, batch_size=batch, seed=seed)
         self.schedule = dynamic.DynamicSchedule(base, reference or batch * self.world.size, policy=policy)
         if optimizer_params is None:
@@ -91,8 +111,12 @@ class Job:
             return state.updates
         return train
 
+    def run(self, function):
+        dynamic.init(self.world)
+        return dynamic.run(function)(self.state)
+
     def train(self, epochs=2, after_update=None, commit_every=1):
-        return dynamic.run(self.loop(epochs, after_update, commit_every))(self.state)
+        return self.run(self.loop(epochs, after_update, commit_every))
 
     def weights(self):
         return [p.data().asnumpy() for p in self.net.collect_params().values()]
@@ -131,8 +155,27 @@ def lose_worker(job):
 # -- workers that are threads ------------------------------------------------------------------------------------
 
 class _Round:
+    """What the workers of one world give to each other, by the number of the collective."""
+
     def __init__(self, size):
-        self.size, self.barrier, self.given = size, threading.Barrier(size, timeout=20), [None] * size
+        self.size, self.given, self.broken, self.changed = size, {}, False, threading.Condition()
+
+    def exchange(self, number, rank, name, value):
+        with self.changed:
+            everyone = self.given.setdefault(number, {})
+            everyone[rank] = name, value
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: len(everyone) == self.size or self.broken, timeout=20)
+            if len(everyone) < self.size:
+                raise JoinFailed('a worker was lost')
+        names = {name for name, _ in everyone.values()}
+        assert len(names) == 1, f'workers are in different collectives: {names}'
+        return [everyone[r][1] for r in range(self.size)]
+
+    def break_off(self):
+        with self.changed:
+            self.broken = True
+            self.changed.notify_all()
 
 
 class Group:
@@ -169,7 +212,7 @@ class Group:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(20)
         assert not any(thread.is_alive() for thread in threads), 'a worker waits for ever'
         return results
 
@@ -190,7 +233,8 @@ class ThreadWorld(World):
             raise WorkerRemoved('no place left')
         self.round, self.size = target, target.size
         self.generation += 1
-        self._meet()
+        self._done = 0
+        self.exchange(None, 'join', 0)
         self.group.pending = False
 
     def leave(self, failed=False):
@@ -199,25 +243,16 @@ class ThreadWorld(World):
 
     def break_off(self):
         if self.round is not None:
-            self.round.barrier.abort()
+            self.round.break_off()
 
     def resize_pending(self):
         return self.told and self.group.pending
 
-    def _meet(self):
-        try:
-            self.round.barrier.wait()
-        except threading.BrokenBarrierError:
-            raise JoinFailed('a worker was lost') from None
-
     def exchange(self, value, name, nbytes):
-        if self.rank == 0:
+        if self.rank == 0 and nbytes:
             self.group.sent.append((name, nbytes))
-        self.round.given[self.rank] = value
-        self._meet()
-        everyone = list(self.round.given)
-        self._meet()
-        return everyone
+        self._done += 1
+        return self.round.exchange(self._done, self.rank, name, value)
 
     def allreduce_(self, array, name, priority=0):
         parts = self.exchange(array.asnumpy(), name, array.size * np.dtype(array.dtype).itemsize)

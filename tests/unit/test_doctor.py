@@ -173,21 +173,23 @@ def test_compiler(tmp_path, monkeypatch):
 def test_horovodrun(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, 'executable', str(tmp_path / 'env' / 'python'))
     monkeypatch.setenv('PATH', str(tmp_path / 'path'))
-    assert doctor.check_horovodrun().status == FAULT
+    horovod = Check('Horovod', OK, '')
+    assert doctor.check_horovodrun(horovod).status == FAULT
+    assert doctor.check_horovodrun(Check('Horovod', FAULT, '')).status == NOTE
 
     elsewhere = executable(tmp_path / 'path' / 'horovodrun')
-    assert doctor.check_horovodrun() == Check('horovodrun', OK, str(elsewhere))
+    assert doctor.check_horovodrun(horovod) == Check('horovodrun', OK, str(elsewhere))
 
     own = executable(tmp_path / 'env' / 'horovodrun')
-    other = doctor.check_horovodrun()
+    other = doctor.check_horovodrun(horovod)
     assert other.status == NOTE and str(elsewhere) in other.detail
 
     monkeypatch.setenv('PATH', str(tmp_path / 'nothing'))
-    off_path = doctor.check_horovodrun()
+    off_path = doctor.check_horovodrun(horovod)
     assert off_path.status == NOTE and str(own) in off_path.detail and str(own.parent) in off_path.remedy
 
     monkeypatch.setenv('PATH', str(own.parent))
-    assert doctor.check_horovodrun() == Check('horovodrun', OK, str(own))
+    assert doctor.check_horovodrun(horovod) == Check('horovodrun', OK, str(own))
 
 
 def test_cpus(monkeypatch):
@@ -233,7 +235,7 @@ def outcomes(monkeypatch):
     """What the probes find, all well; a test may change it."""
     found = dict(GOOD)
     monkeypatch.setattr(doctor, 'probe', found.__getitem__)
-    monkeypatch.setattr(doctor, 'check_horovodrun', lambda: Check('horovodrun', OK, ''))
+    monkeypatch.setattr(doctor, 'check_horovodrun', lambda horovod: Check('horovodrun', OK, ''))
     monkeypatch.setattr(doctor, 'check_python', lambda: Check('Python', OK, '3.11.7'))
     monkeypatch.setattr(doctor, 'check_loopback', lambda: Check('loopback', OK, 'lo'))
     return found

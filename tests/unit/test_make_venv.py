@@ -283,7 +283,7 @@ def test_compilers(setup, path, monkeypatch):
     ('ERROR: No matching distribution found for mxnet==1.9.1\n', 'has no mxnet==1.9.1 for this Python'),
     ('ERROR: ResolutionImpossible: for help visit ...\n', 'conflict with a constraint'),
     ('OSError: [Errno 28] No space left on device\n', 'disk is full'),
-    ('Building wheel for horovod (setup.py): started\nx.cc:1:10: fatal error: a.h: No such file\n',
+    ('Building wheel for horovod (setup.py): started\nerror: subprocess-exited-with-error\nx.cc:1:10: fatal error: a.h: No such file\n',
      'x.cc:1:10: fatal error: a.h: No such file'),
     ('Building wheel for horovod\nc++: fatal error: Killed signal terminated program cc1plus\n',
      'want of memory'),

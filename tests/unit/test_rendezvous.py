@@ -1,0 +1,166 @@
+"""The driver's key-value store, against Horovod's own server and a small one that answers as we like."""
+import base64
+import os
+import pickle
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from horovod.runner.http.http_server import RendezvousServer
+
+from hvd_dynamic.errors import JoinFailed
+from hvd_dynamic.world.gathering import gather
+from hvd_dynamic.world.rendezvous import Rendezvous, Slot
+
+
+@pytest.fixture
+def horovods():
+    server = RendezvousServer()
+    port = server.start()
+    server.init([])
+    yield server, Rendezvous('127.0.0.1', port)
+    server.stop()
+
+
+@pytest.fixture
+def answering():
+    """A function from an answer (status, body) to a `Rendezvous` whose server gives it, and the paths it was asked."""
+    servers = []
+
+    def serve(status, body):
+        asked = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                asked.append(self.path)
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args):
+                pass
+        server = HTTPServer(('127.0.0.1', 0), Handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return Rendezvous('127.0.0.1', server.server_port), asked
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def closed_port():
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return probe.getsockname()[1]
+
+
+def test_what_is_put_can_be_got(horovods):
+    _, rendezvous = horovods
+    assert rendezvous.get('scope', 'key') is None
+    rendezvous.put('scope', 'key', b'\x00value\xff')
+    assert rendezvous.get('scope', 'key') == b'\x00value\xff'
+
+
+def test_listener_is_registered_in_the_format_that_the_driver_reads(horovods):
+    _, rendezvous = horovods
+    addresses, key = {'lo': [('127.0.0.1', 1234)]}, b'secret'
+    rendezvous.register_listener('node', 2, addresses, key)
+    assert pickle.loads(base64.b64decode(rendezvous.get('worker_addresses', 'node:2'))) == (addresses, key)
+
+
+def test_slot_of_the_next_round(answering):
+    rendezvous, asked = answering(200, b'3,8,1,2,1,4')
+    slot = rendezvous.ask_slot('node', 1, timeout=5)
+    assert slot == Slot(rank=3, size=8, local_rank=1, local_size=2, cross_rank=1, cross_size=4)
+    assert asked == ['/rank_and_size/node:1'] and not slot.removed
+
+
+def test_removed_worker_is_told_so(answering):
+    rendezvous, _ = answering(200, b'-1,-1,-1,-1,-1,-1')
+    assert rendezvous.ask_slot('node', 0, timeout=5).removed
+
+
+def test_slot_goes_to_the_environment(monkeypatch):
+    names = ('RANK', 'SIZE', 'LOCAL_RANK', 'LOCAL_SIZE', 'CROSS_RANK', 'CROSS_SIZE')
+    for name in names:
+        monkeypatch.setenv('HOROVOD_' + name, 'old')
+    Slot(3, 8, 1, 2, 0, 4).to_environment()
+    assert [os.environ['HOROVOD_' + name] for name in names] == ['3', '8', '1', '2', '0', '4']
+
+
+@pytest.mark.parametrize('status, body', [(500, b''), (404, b''), (200, b''), (200, b'<html>'), (200, b'1,2,3'), (200, b'\xff')])
+def test_answer_that_is_no_slot_is_a_clear_error(answering, status, body):
+    rendezvous, _ = answering(status, body)
+    with pytest.raises(ConnectionError, match='the elastic driver at http://127.0.0.1:.* gave node:0 no place in the next'):
+        rendezvous.ask_slot('node', 0, timeout=5)
+
+
+def test_driver_that_is_gone_is_a_clear_error(monkeypatch):
+    monkeypatch.setattr('time.sleep', lambda seconds: None)
+    rendezvous = Rendezvous('127.0.0.1', closed_port())
+    with pytest.raises(ConnectionError, match='the elastic driver at http://127.0.0.1:.* gave node:0 no place'):
+        rendezvous.ask_slot('node', 0, timeout=5)
+    with pytest.raises(ConnectionError, match='cannot register with the elastic driver at http://127.0.0.1:'):
+        rendezvous.register_listener('node', 0, {}, b'')
+
+
+def test_driver_that_does_not_answer_in_time_is_a_clear_error():
+    with socket.socket() as silent:
+        silent.bind(('127.0.0.1', 0))
+        silent.listen()
+        with pytest.raises(ConnectionError, match='gave node:0 no place in the next round: .*timed out'):
+            Rendezvous('127.0.0.1', silent.getsockname()[1]).ask_slot('node', 0, timeout=0.2)
+
+
+def test_proxy_of_the_users_is_not_asked(answering, monkeypatch):
+    for name in ('http_proxy', 'HTTP_PROXY', 'all_proxy'):
+        monkeypatch.setenv(name, f'http://127.0.0.1:{closed_port()}')
+    rendezvous, _ = answering(200, b'0,1,0,1,0,1')
+    assert rendezvous.ask_slot('node', 0, timeout=5).size == 1
+
+
+def test_driver_is_found_in_the_environment(horovods, monkeypatch):
+    _, rendezvous = horovods
+    monkeypatch.setenv('HOROVOD_GLOO_RENDEZVOUS_ADDR', '127.0.0.1')
+    monkeypatch.setenv('HOROVOD_GLOO_RENDEZVOUS_PORT', rendezvous._url.rpartition(':')[2])
+    rendezvous.put('s', 'k', b'v')
+    assert Rendezvous.from_environment().get('s', 'k') == b'v'
+
+
+# -- waiting for each other --------------------------------------------------------------------------------------
+
+def gather_all(rendezvous, size, ranks, timeout=10):
+    outcomes = {}
+
+    def work(rank):
+        try:
+            outcomes[rank] = gather(rendezvous, rank, size, timeout)
+        except Exception as error:
+            outcomes[rank] = error
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    return outcomes
+
+
+def test_all_workers_go_on_when_all_are_here(horovods):
+    assert gather_all(horovods[1], 3, range(3)) == {0: None, 1: None, 2: None}
+
+
+@pytest.mark.parametrize('ranks', [[0, 1], [1, 2]])
+def test_round_in_which_a_worker_does_not_come_is_given_up_by_all(horovods, ranks):
+    outcomes = gather_all(horovods[1], 3, ranks, timeout=0.3)
+    assert set(outcomes) == set(ranks) and all(type(error) is JoinFailed for error in outcomes.values())
+
+
+def test_single_worker_waits_for_nobody():
+    gather(None, 0, 1, 0)
+
+
+def test_waiting_ends_when_the_driver_is_gone():
+    outcome, = gather_all(Rendezvous('127.0.0.1', closed_port()), 2, [0]).values()
+    assert type(outcome) is ConnectionError and 'the elastic driver cannot be reached any more' in str(outcome)
