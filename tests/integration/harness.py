@@ -144,6 +144,10 @@ class Job:
     def log(self):
         return self._log_file.read_text(errors='replace')
 
+    def worker_log(self):
+        """What the workers printed, without horovodrun's own lines."""
+        return ''.join(line for line in self.log().splitlines(keepends=True) if line.startswith('['))
+
     def metrics(self):
         return read_lines(self.run_dir / 'metrics.jsonl')
 

@@ -28,7 +28,7 @@ def test_newcomer_continues_bit_for_bit_as_a_survivor_does(kind, tmp_path):
             job.set_hosts({'localhost': slots})
             job.wait_for_size(slots)
         assert job.finish() == 0, job.log()[-3000:]
-        assert 'Traceback' not in job.log()
+        assert 'Traceback' not in job.worker_log()
         rounds = {}
         for r in [*job.reports('entered'), *job.reports('end')]:
             rounds.setdefault((r['update'], r['size']), set()).add(r['digest'])
@@ -42,7 +42,8 @@ def test_newcomer_continues_bit_for_bit_as_a_survivor_does(kind, tmp_path):
 def alone(folder, **settings):
     """The same script started with plain python."""
     folder.mkdir()
-    environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1', 'RUN_DIR': str(folder), 'PAUSE': '0', **settings}
+    environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1', 'RUN_DIR': str(folder), 'PAUSE': '0',
+                   **settings}
     done = subprocess.run([sys.executable, str(WORKER)], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return {name: read_lines(folder / f'{name}.jsonl') for name in ('metrics', 'events')}
@@ -64,7 +65,8 @@ def test_fixed_global_batch_has_the_loss_curve_of_one_worker_over_all_resizes(tm
     assert {m['world_size'] for m in elastic} == {1, 2, 3}
     assert len(single) == len(elastic) == 100
     for a, b in zip(single, elastic):
-        assert (a['update'], a['samples'], a['global_batch'], a['lr']) == (b['update'], b['samples'], b['global_batch'], b['lr'])
+        for name in ('update', 'samples', 'global_batch', 'lr'):
+            assert a[name] == b[name]
     # Every worker initialises alike here only because rank 0 of the job draws what a single worker draws.
     worst = max(abs(a['loss'] - b['loss']) / a['loss'] for a, b in zip(single, elastic))
     assert worst < 1e-4, worst
@@ -81,7 +83,7 @@ def test_script_runs_under_horovodrun_of_a_fixed_size(tmp_path):
         assert job.finish() == 0, job.log()[-3000:]
         assert {m['world_size'] for m in job.metrics()} == {2}
         assert len({r['digest'] for r in job.reports('end')}) == 1 and len(job.reports('end')) == 2
-        assert 'Traceback' not in job.log()
+        assert 'Traceback' not in job.worker_log()
 
 
 @pytest.mark.parametrize('settings, message', [

@@ -24,7 +24,7 @@ def job(tmp_path_factory):
 def test_job_succeeds_and_no_worker_prints_a_traceback(job):
     assert job.status == 0
     log = job.log()
-    assert 'Traceback' not in log and 'Error' not in log, log
+    assert 'Traceback' not in job.worker_log() and 'Error' not in job.worker_log(), log
     assert 'exit with status' not in log, 'a worker that left did not exit with status 0'
 
 

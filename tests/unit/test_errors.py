@@ -71,6 +71,11 @@ def test_drain_swallows_what_a_lost_peer_left():
     assert calls == []
 
 
+def test_room_for_failures_is_made_without_leaving_one_behind():
+    errors.make_room_for_failures(20)
+    mx.nd.waitall()
+
+
 class Fails(mx.operator.CustomOp):
     def forward(self, is_train, req, in_data, out_data, aux):
         raise ValueError('my own fault')

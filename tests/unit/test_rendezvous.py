@@ -42,7 +42,7 @@ def answering():
                 pass
         server = HTTPServer(('127.0.0.1', 0), Handler)
         servers.append(server)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         return Rendezvous('127.0.0.1', server.server_port), asked
     yield serve
     for server in servers:
@@ -90,7 +90,8 @@ def test_slot_goes_to_the_environment(monkeypatch):
     assert [os.environ['HOROVOD_' + name] for name in names] == ['3', '8', '1', '2', '0', '4']
 
 
-@pytest.mark.parametrize('status, body', [(500, b''), (404, b''), (200, b''), (200, b'<html>'), (200, b'1,2,3'), (200, b'\xff')])
+@pytest.mark.parametrize('status, body', [
+    (500, b''), (404, b''), (200, b''), (200, b'<html>'), (200, b'1,2,3'), (200, b'\xff')])
 def test_answer_that_is_no_slot_is_a_clear_error(answering, status, body):
     rendezvous, _ = answering(status, body)
     with pytest.raises(ConnectionError, match='the elastic driver at http://127.0.0.1:.* gave node:0 no place in the next'):

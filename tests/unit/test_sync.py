@@ -282,8 +282,10 @@ def double(world):
     (lambda w: {'batch': 2 + w.rank // 2}, 'batch_size of the sampler differs between workers: 2 on rank 0, 3 on rank 2'),
     (lambda w: {'samples': 40 + w.rank // 2}, 'length of the data set differs between workers: 40 on rank 0, 41'),
     (lambda w: {'reference': 8 + w.rank // 2}, 'reference_batch differs between workers: 8 on rank 0, 9 on rank 2'),
-    (lambda w: {'optimizer': 'adam' if w.rank == 2 else 'sgd'}, "optimizer differs between workers: 'SGD' on rank 0, 'Adam'"),
-    (lambda w: {'policy': policies.Linear() if w.rank == 2 else None}, 'policy differs between workers: .*Smooth.* on rank 0, .*Linear'),
+    (lambda w: {'optimizer': 'adam' if w.rank == 2 else 'sgd'},
+     "optimizer differs between workers: 'SGD' on rank 0, 'Adam'"),
+    (lambda w: {'policy': policies.Linear() if w.rank == 2 else None},
+     'policy differs between workers: .*Smooth.* on rank 0, .*Linear'),
     (lambda w: {'base': 0.1 + w.rank // 2}, 'base'),
 ], ids=['shape', 'type', 'number', 'seed', 'batch_size', 'length', 'reference_batch', 'optimizer', 'policy', 'base'])
 def test_mismatch_is_the_same_error_on_all_workers(make, message):
@@ -373,7 +375,8 @@ def test_workers_grow_and_shrink_and_stay_the_same_to_the_last_bit(tmp_path):
     assert isinstance(results[1], SystemExit) and isinstance(results[2], SystemExit)
     assert results[1].code == results[2].code == 0
     assert results[0] == jobs[0].state.updates
-    assert [(e.old_size, e.new_size, e.rolled_back_updates, e.failed) for e in events] == [(2, 3, 0, False), (3, 1, 0, False)]
+    assert [(e.old_size, e.new_size, e.rolled_back_updates, e.failed) for e in events] == [
+        (2, 3, 0, False), (3, 1, 0, False)]
     assert all(len(set(d)) == 1 for d in digests.values()) and len(digests[events[0].update + 1]) == 3
     # agreed with the gradients of the next update, so known to all with the one after it
     assert events[0].update in (3, 4) and events[1].update in (7, 8)
