@@ -14,18 +14,24 @@ import os, sys, threading, time
 from hvd_dynamic.orphans import end_with_parent
 end_with_parent()
 end_with_parent()                       # a second call changes nothing
-def fork():
+read, write = os.pipe()
+def fork(depth):
     child = os.fork()
     if child == 0:
+        if depth > 1:
+            fork(depth - 1)
+        else:
+            os.write(write, str(os.getpid()).encode())
         time.sleep(60)
         os._exit(0)
-    print(child, flush=True)
+    if depth == 1:
+        print(os.read(read, 10).decode(), flush=True)
 if sys.argv[1] == 'thread':
-    thread = threading.Thread(target=fork)
+    thread = threading.Thread(target=fork, args=(1,))
     thread.start()
     thread.join()
 else:
-    fork()
+    fork(2 if sys.argv[1] == 'child' else 1)
 time.sleep(60)
 '''
 
@@ -48,7 +54,8 @@ def ended(pid, seconds):
 @pytest.fixture
 def family(request):
     parent = subprocess.Popen([sys.executable, '-c', PARENT, request.param], stdout=subprocess.PIPE, text=True)
-    child = int(parent.stdout.readline())
+    child = int(parent.stdout.readline() or 0)
+    assert child, 'a process that was forked has ended at once'
     yield parent, child
     for pid in (parent.pid, child):
         if alive(pid):
@@ -73,3 +80,12 @@ def test_child_that_a_thread_forked_does_not_end_with_the_thread(family):
     assert not ended(child, 0.5)
     parent.kill()
     assert ended(child, 5)
+
+
+@pytest.mark.parametrize('family', ['child'], indirect=True)
+def test_child_of_a_child_lives_as_long_as_that(family):
+    """A data loader's process may fork again, to read ahead, say."""
+    parent, grandchild = family
+    assert not ended(grandchild, 0.3)
+    parent.kill()
+    assert ended(grandchild, 5)

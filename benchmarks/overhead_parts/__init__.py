@@ -1,0 +1,1 @@
+"""What `benchmarks.overhead` is made of: cases, jobs, their workers, and the table."""

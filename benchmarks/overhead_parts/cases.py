@@ -1,0 +1,58 @@
+"""What is measured. Imports neither MXNet nor Horovod: the launching process needs none of them."""
+
+from dataclasses import dataclass
+
+__all__ = ['Case', 'CASES', 'GOAL', 'GOAL_FROM_SECONDS', 'ARRAYS', 'LOOPS', 'VARIANTS']
+
+# The goal holds for networks whose step takes this long at least.
+GOAL, GOAL_FROM_SECONDS = 1.02, 0.05
+
+# Arrays that the parameters of a commit are spread over: as many as ResNet-50 has.
+ARRAYS = 160
+
+# How the user's loop looks at its loss: never (the device may run behind), or after every update.
+LOOPS = ('free', 'read')
+
+# By kind of job: what is measured in it, in blocks that take turns.
+VARIANTS = {
+    # hvd.DistributedTrainer as it comes, and with all gradients in one operation, as DynamicTrainer sends them on CPUs
+    'plain': ('plain', 'plain-grouped'),
+    # horovodrun of a fixed number of workers: no driver that looks for hosts
+    'static': ('commit',),
+    # elastic horovodrun
+    'elastic': ('commit', 'commit-log', 'no-commit', 'plain'),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network and what it is fed.
+
+    Attributes
+    ----------
+    network : str
+        A name of GluonCV's model zoo, or 'mlp' for a tiny one.
+    image : int
+        Height and width.
+    batch : int
+        Samples of one worker in one update.
+    updates : int
+        Updates in one block: about a second of them.
+    """
+
+    network: str
+    image: int
+    batch: int
+    updates: int
+
+    @property
+    def title(self):
+        """The case in words."""
+        return f'{self.network}, {self.image}x{self.image}, batch {self.batch} a worker'
+
+
+CASES = {case.network: case for case in (
+    Case('cifar_resnet20_v1', 32, 16, 5),
+    Case('resnet18_v1b', 64, 16, 1),
+    Case('mlp', 8, 16, 300),
+)}
