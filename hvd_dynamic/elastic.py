@@ -178,7 +178,8 @@ def _loop(world, state, train):
     failed, begun, stopped = False, 0, None
     while True:
         try:
-            world.join()
+            if not world.joined:
+                world.join()
             _begin_round(state, failed, begun, stopped)
             failed, begun, stopped = False, 0, None
             result = train()
@@ -217,6 +218,8 @@ def _begin_round(state, failed, begun, stopped):
                 '' if len(meeting.new) == 1 else 's', batch, old_lr)
         state.log_event('started', world_size=len(meeting.new), workers=meeting.slots, global_batch=batch)
         return
+    if meeting.old == meeting.new and not meeting.failed:
+        return          # another training function in the same world
     schedule = state.trainer.schedule
     event = ResizeEvent(
         old_size=len(meeting.old), new_size=len(meeting.new),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import mxnet as mx
 from mxnet.base import MXNetError
 
 __all__ = ['is_collective_failure', 'drain', 'make_room_for_failures', 'JoinFailed', 'SetupError']
 
-# A peer that dies shows up as an MXNetError, at whatever waits next, with Horovod's or Gloo's text in it.
-_SIGNS = ('Horovod has been shut down', 'gloo', 'Gloo', 'ncclInternal', 'NCCL', 'Connection reset by peer',
-          'Connection closed by peer', 'HorovodInternalError')
+# A peer that dies shows up as an MXNetError, at whatever waits next, with the text of Horovod, Gloo or NCCL in it. Names of
+# layers stand in such texts too, so a bare "gloo" is no sign.
+_SIGNS = re.compile(r'Horovod has been shut down|Horovod has not been initialized|HorovodInternalError|/gloo/|gloo::'
+                    r'|\bnccl[A-Z]\w*(Error|Abort|failed)|NCCL error|Connection (reset|closed) by peer')
 
 
 class SetupError(ValueError):
@@ -41,7 +44,7 @@ def is_collective_failure(error):
         seen.add(id(error))
         if isinstance(error, JoinFailed) or type(error).__name__ == 'HorovodInternalError':
             return True
-        if isinstance(error, MXNetError) and any(sign in str(error) for sign in _SIGNS):
+        if isinstance(error, MXNetError) and _SIGNS.search(str(error)):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -11,6 +11,8 @@ import ctypes
 import os
 import signal
 import sys
+import threading
+import time
 
 __all__ = ['end_with_parent']
 
@@ -25,12 +27,25 @@ def end_with_parent():
         return
     _registered = True
     prctl = ctypes.CDLL(None, use_errno=True).prctl
-    parent = os.getpid()
+    fork = {}
+
+    def before():
+        fork.update(parent=os.getpid(), by_main_thread=threading.current_thread() is threading.main_thread())
 
     def in_child():
+        if not fork['by_main_thread']:
+            # The system's own way below goes by the thread that forked: its end would end the child too early.
+            threading.Thread(target=_watch, args=(fork['parent'],), name='hvd_dynamic-watch-parent', daemon=True).start()
+            return
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:      # it ended before the line above
+        if os.getppid() != fork['parent']:      # it ended before the line above
             os._exit(1)
 
     # Not for subprocess.Popen, whose children begin another program: they are the user's own.
-    os.register_at_fork(after_in_child=in_child)
+    os.register_at_fork(before=before, after_in_child=in_child)
+
+
+def _watch(parent):
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)

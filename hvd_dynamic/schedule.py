@@ -80,6 +80,16 @@ class DynamicSchedule:
         self._start = self._target = None
         self._done = self._updates = 0
 
+    def describe_base(self):
+        """The base schedule as text, equal on workers that were given the same one."""
+        if self._kind == 'constant':
+            return repr(float(self._base))
+        name = getattr(self._base, '__qualname__', type(self._base).__qualname__)
+        if self._kind == 'epochs':
+            return name
+        numbers = {k: v for k, v in sorted(vars(self._base).items()) if isinstance(v, (int, float, str, list, tuple))}
+        return f'{name} {numbers}'
+
     @property
     def samples_seen(self):
         """Samples in all updates so far, over all workers."""

@@ -94,6 +94,7 @@ class GluonState:
         if policy.fixed_global_batch:
             sampler.fix_global_batch(schedule.reference_batch, policy.max_local_batch)
         trainer.before_update = self._store_pending
+        self._complete = True
         for name, value in attributes.items():
             setattr(self, name, value)
 
@@ -101,6 +102,9 @@ class GluonState:
 
     def __setattr__(self, name, value):
         if name.startswith('_'):
+            if self.__dict__.get('_complete') and name not in self.__dict__:
+                raise AttributeError(f'{name!r} would not be carried to other workers: names that begin with an underscore '
+                                     f'are the state\'s own; choose another name')
             object.__setattr__(self, name, value)
             return
         if hasattr(type(self), name):
@@ -277,9 +281,12 @@ class GluonState:
         commit = self._committed
         for i, param in enumerate(self._params):
             if i in self._deferred and (commit is None or (i not in commit.initialised and i not in commit.statistics)):
-                # Initialised since the commit, by a first forward pass whose update was lost: not yet, then.
+                # Initialised since the commit, by a first forward pass whose update was lost: once more, then, and the
+                # digest tells that the values are this worker's own.
+                param.__dict__.pop('_init_impl', None)
                 param._data = param._grad = None
                 param._deferred_init = self._deferred[i]
+                param._finish_deferred_init()
         if commit is None:
             return
         self._trainer.load_state_dict(commit.numbers['trainer'])
@@ -351,6 +358,8 @@ class GluonState:
         commit = self._committed
         hasher.update(json.dumps(commit.numbers, sort_keys=True).encode())
         hasher.update(values.to_bytes(_unpacked(commit.attributes)))
+        if set(self._weight_arrays()) != commit.initialised:
+            hasher.update(self._world.member.token.encode())
         if arrays:
             hasher.update(f'{self._weights.checksum()} {self._optimizer_state.checksum()}'.encode())
         return hasher.hexdigest()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+import numpy as np
+
 from . import values
 from .sharing import average_arrays, share_arrays
 
@@ -76,10 +78,15 @@ def synchronise(state, failed=False, begun=0):
     update = max(one['update'] for one in everyone)
     fresh = [rank for rank, one in enumerate(everyone) if one['update'] == update]
     source = _choose(everyone, fresh)
+    statistics = {i: array.copy() for i, array in state._statistics().items()}
     if any(one['update'] != update or one['digest'] != everyone[source]['digest'] for one in everyone) or update < 0:
         _transfer(state, source)
     if update >= 0 and not all(everyone[rank]['averaged'] for rank in fresh):
-        average_arrays(world, list(state._statistics().values()), world.rank in fresh, len(fresh), 'sync.statistics')
+        arrays = state._statistics()
+        if world.rank in fresh:
+            for i, own in statistics.items():
+                own.copyto(arrays[i])
+        average_arrays(world, list(arrays.values()), world.rank in fresh, len(fresh), 'sync.statistics')
     state._share_first_initialisation(source)
     survivors = [rank for rank, one in enumerate(everyone) if one['update'] >= 0]
     old = {token: slot for rank in survivors for token, slot in everyone[rank]['old'].items()}
@@ -105,12 +112,13 @@ def _greeting(state, failed, begun):
         'update': -1 if commit is None else commit.update,
         'digest': '' if commit is None else state.digest(arrays=failed),
         'averaged': commit is not None and commit.averaged,
-        'parameters': [[p.name, list(p.shape) if p.shape is not None else None, str(p.dtype), p._data is not None]
+        'parameters': [[p.name, list(p.shape) if p.shape is not None else None, np.dtype(p.dtype).name, p._data is not None]
                        for p in state._params],
         'arguments': {
             'optimizer': type(trainer.optimizer).__name__,
             'policy': repr(schedule.policy),
             'reference_batch': schedule.reference_batch,
+            'base schedule': schedule.describe_base(),
             'length of the data set': state.sampler.length,
             'batch_size of the sampler': state.sampler.batch_size,
             'seed of the sampler': state.sampler.seed,

@@ -94,7 +94,7 @@ class DynamicTrainer(gluon.Trainer):
         self._confirmed = []
         self._resize_agreed = False
         self._pass, self._sizes = 0, None
-        self._accumulating = []
+        self._accumulating, self._several = [], False
         self._loss_sum = None
         self._reduced = False
 
@@ -125,15 +125,23 @@ class DynamicTrainer(gluon.Trainer):
         full = self._sampler._full_counts()
         several = len(self._sampler.ranks) > 1 or (self._sampler._max_local_batch or max(full)) < max(full)
         if several:
-            for param in self._params:
-                if param.grad_req == 'write':
-                    param.grad_req = 'add'
-                    self._accumulating.append(param)
+            self._add_gradients()
             self._zero_gradients()
         else:
             for param in self._accumulating:
                 param.grad_req = 'write'
             self._accumulating = []
+        self._several = several
+
+    def _add_gradients(self):
+        """Have backward add to the gradients in place of overwriting them; those that are there are kept."""
+        for param in self._params:
+            if param.grad_req == 'write':
+                present = param.grad().copy() if param._data is not None else None
+                param.grad_req = 'add'          # makes new, empty gradients
+                if present is not None:
+                    present.copyto(param.grad())
+                self._accumulating.append(param)
 
     def _zero_gradients(self):
         gradients = [param.grad() for param in self._accumulating if param._data is not None]
@@ -190,8 +198,10 @@ class DynamicTrainer(gluon.Trainer):
                              f'this batch (update {self.update_count + 1}, epoch {cut.epoch}): pass len(data), and call '
                              f'step once for every batch of a loader made with batch_sampler=sampler')
         if loss is not None:
-            total = loss.sum().reshape(1).astype('float32')
+            total = loss.astype('float32').sum().reshape(1)
             self._loss_sum = total if self._loss_sum is None else self._loss_sum + total
+        if self._several:
+            self._add_gradients()       # of layers that were unfrozen since the last update
         self._pass += 1
         return self._pass == len(self._sizes)
 
@@ -211,6 +221,8 @@ class DynamicTrainer(gluon.Trainer):
         Before that, the previous update is made sure of and its pending commit stored. Its own collectives are done by
         the time this one's can start, and forward and backward are already queued behind it, so the device does not idle.
         """
+        if self._reduced:
+            raise RuntimeError('the gradients of this update have been summed already: call trainer.update() next')
         cut = self._cut()
         self.confirm()
         self.before_update()

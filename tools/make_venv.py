@@ -102,7 +102,7 @@ def write_stamp(version):
 # What the machine must have
 
 def check_machine():
-    """Raise SetupError unless MXNet has a wheel for this machine."""
+    """Raise SetupError unless MXNet has a wheel for this machine and Horovod can be built in this folder."""
     system, machine = platform.system(), platform.machine()
     if (system, machine) != ('Linux', 'x86_64'):
         raise SetupError('MXNet and Horovod are set up here for Linux on x86_64 only, and this is {} on {}: '
@@ -110,6 +110,9 @@ def check_machine():
     if platform.libc_ver()[0] != 'glibc':
         raise SetupError('MXNet 1.9.1 needs a Linux with glibc, which this one (Alpine?) does not have: '
                          'use Debian, Ubuntu, Fedora or the like.')
+    if re.search(r'\s', str(ROOT)):  # its build cuts the path of MXNet's library at the spaces
+        raise SetupError('Horovod cannot be compiled in a folder with a space in its path, as {} has: move this '
+                         'tree elsewhere.'.format(ROOT))
 
 
 def probe_python(python):

@@ -52,7 +52,7 @@ class Case:
 
 
 CASES = {case.network: case for case in (
-    Case('cifar_resnet20_v1', 32, 16, 5),
-    Case('resnet18_v1b', 64, 16, 1),
+    Case('cifar_resnet20_v1', 32, 16, 6),
+    Case('resnet18_v1b', 64, 8, 2),
     Case('mlp', 8, 16, 300),
 )}

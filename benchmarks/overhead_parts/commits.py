@@ -53,7 +53,9 @@ class WeighedState(dynamic.GluonState):
 
     def _store(self, commit):
         mx.nd.waitall()
-        _give_back_free_memory()
+        if len(self._notes) < 2:
+            # Only where memory is weighed: pages that were given back must be fetched again, which takes time.
+            _give_back_free_memory()
         before = psutil.Process().memory_info().rss
         _forget_peak()
         start = time.perf_counter()

@@ -36,6 +36,8 @@ class World:
         This worker.
     generation : int
         How often the world has been joined.
+    joined : bool
+        Whether this worker is in a world at present.
     """
 
     elastic = False
@@ -43,6 +45,7 @@ class World:
     def __init__(self):
         self.rank, self.size, self.local_rank = 0, 1, 0
         self.generation = 0
+        self.joined = False
         host = os.environ.get('HOROVOD_HOSTNAME') or socket.gethostname()
         slot = os.environ.get('HOROVOD_LOCAL_RANK', '0')
         self.member = Member(f'{host}:{slot}', os.urandom(8).hex())

@@ -62,7 +62,7 @@ class HorovodWorld(World):
                                                self._listener.secret_key)
 
     def join(self):
-        if self._place_is_old:
+        if self.elastic and self._place_is_old:
             # The round that begins knows of all changes so far; one that comes from here on calls for another round.
             self._listener.changed.clear()
             slot = self._rendezvous.ask_slot(self._host, self.local_rank, self._slot_timeout)
@@ -89,11 +89,12 @@ class HorovodWorld(World):
         self._connections = {fd: identity for fd, identity in after.items() if before.get(fd) != identity}
         self.rank, self.size, self.local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
         self.generation += 1
+        self.joined = True
 
     def leave(self, failed=False):
         if failed:
             hang_up(self._connections)
-        self._connections = {}
+        self._connections, self.joined = {}, False
         hvd.shutdown()
 
     def resize_pending(self):

@@ -76,10 +76,10 @@ class Rendezvous:
         try:
             with self._open(f'{self._url}/rank_and_size/{host}:{local_rank}', timeout=timeout) as response:
                 numbers = [int(n) for n in response.read().decode('ascii').split(',')]
-        except (OSError, urllib.error.URLError) as error:
+            return Slot(*numbers)
+        except (OSError, ValueError, TypeError) as error:
             raise ConnectionError(f'the elastic driver at {self._url} gave {host}:{local_rank} no place in the next '
                                   f'round: {error}') from None
-        return Slot(*numbers)
 
     def put(self, scope, key, value):
         """Store bytes under a key, until the next round begins (the driver then clears its store)."""

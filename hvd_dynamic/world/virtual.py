@@ -52,9 +52,10 @@ class VirtualWorld(World):
     def join(self):
         self.size = self._next_size
         self.generation += 1
+        self.joined = True
 
     def leave(self, failed=False):
-        pass
+        self.joined = False
 
     def resize_pending(self):
         return self._next_size != self.size

@@ -251,6 +251,15 @@ def test_machines_without_mxnet(setup, monkeypatch, system, machine, libc, words
         setup.check_machine()
 
 
+def test_a_folder_with_a_space(setup, monkeypatch, tmp_path):
+    monkeypatch.setattr(setup, 'ROOT', tmp_path / 'my tree')
+    monkeypatch.setattr(setup.platform, 'system', lambda: 'Linux')
+    monkeypatch.setattr(setup.platform, 'machine', lambda: 'x86_64')
+    monkeypatch.setattr(setup.platform, 'libc_ver', lambda: ('glibc', '2.36'))
+    with pytest.raises(setup.SetupError, match='a space in its path, as .*my tree has: move'):
+        setup.check_machine()
+
+
 def test_compilers(setup, path, monkeypatch):
     monkeypatch.delenv('CC', raising=False)
     monkeypatch.delenv('CXX', raising=False)
@@ -283,7 +292,8 @@ def test_compilers(setup, path, monkeypatch):
     ('ERROR: No matching distribution found for mxnet==1.9.1\n', 'has no mxnet==1.9.1 for this Python'),
     ('ERROR: ResolutionImpossible: for help visit ...\n', 'conflict with a constraint'),
     ('OSError: [Errno 28] No space left on device\n', 'disk is full'),
-    ('Building wheel for horovod (setup.py): started\nerror: subprocess-exited-with-error\nx.cc:1:10: fatal error: a.h: No such file\n',
+    ('Building wheel for horovod (setup.py): started\nerror: subprocess-exited-with-error\n'
+     'x.cc:1:10: fatal error: a.h: No such file\n',
      'x.cc:1:10: fatal error: a.h: No such file'),
     ('Building wheel for horovod\nc++: fatal error: Killed signal terminated program cc1plus\n',
      'want of memory'),

@@ -172,7 +172,7 @@ def test_commit_between_the_passes_of_an_update_does_nothing():
 
 @pytest.mark.parametrize('hybridize', [False, True])
 def test_commit_that_is_older_than_the_first_forward_pass(hybridize):
-    """Deferred initialisation: after the failure the parameters are as unknown as they were."""
+    """Deferred initialisation: after the failure the parameters are initialised anew, as nothing had been done."""
     net = gluon.nn.HybridSequential()
     net.add(gluon.nn.Dense(5, activation='tanh'), gluon.nn.BatchNorm(), gluon.nn.Dense(1))
     net.initialize(mx.init.Constant(0.3))
@@ -189,7 +189,7 @@ def test_commit_that_is_older_than_the_first_forward_pass(hybridize):
             job.trainer.step(len(batch), loss=loss)
             state.commit()
     job.run(train)
-    assert not all(known[0]) and known[1] == known[0]
+    assert not all(known[0]) and all(known[1])
     assert job.state.updates == 10
     twin = gluon.nn.HybridSequential()
     twin.add(gluon.nn.Dense(5, activation='tanh'), gluon.nn.BatchNorm(), gluon.nn.Dense(1))

@@ -81,3 +81,17 @@ def test_workers_are_told_apart_by_token_and_slot(monkeypatch):
     one, other = World(), World()
     assert one.member.slot == other.member.slot == 'node-7:3' and one.member.token != other.member.token
     assert one.members() == {one.member.token: 'node-7:3'}
+
+
+def test_job_of_fixed_size_may_enter_its_world_twice(monkeypatch):
+    """As two training functions one after the other do. Horovod itself is left out here."""
+    import types
+
+    from hvd_dynamic.world import hvd as module
+    fake = types.SimpleNamespace(init=lambda: None, shutdown=lambda: None, rank=lambda: 0, size=lambda: 1,
+                                 local_rank=lambda: 0)
+    monkeypatch.setattr(module, 'hvd', fake)
+    world = hvd_dynamic.HorovodWorld()
+    world.join()
+    world.join()
+    assert (world.rank, world.size, world.elastic) == (0, 1, False) and not world.resize_pending()

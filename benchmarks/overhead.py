@@ -1,0 +1,189 @@
+"""What elasticity costs: ``python -m benchmarks.overhead [--quick] [--out FILE]``.
+
+Step time of hvd_dynamic with a commit after each update over that of plain `hvd.DistributedTrainer`, the cost of a commit,
+and its memory; all as ratios of things measured in turn, with real workers. docs/overhead.md says how to read the table.
+"""
+
+import argparse
+import json
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from tqdm import tqdm
+
+from benchmarks.overhead_parts.cases import CASES, VARIANTS
+from benchmarks.overhead_parts.job import WORKERS, JobFailed, run_job, wait_for_quiet
+from benchmarks.overhead_parts.table import commit_rows, commit_table, goal_line, step_rows, step_table
+
+_JOB_SECONDS_AT_MOST = 180
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure.
+
+    Attributes
+    ----------
+    rounds : dict of str to int
+        By case.
+    kinds : tuple of str
+        Kinds of jobs that take turns in a round.
+    sweeps : int
+        Blocks of each kind of update in a job.
+    commits : dict of int to int
+        By number of parameters, how many commits.
+    seconds : float
+        When no further round is begun, and (a minute later) what runs is stopped.
+    """
+
+    rounds: dict
+    kinds: tuple
+    sweeps: int
+    commits: dict
+    seconds: float
+
+    @property
+    def jobs(self):
+        """How many there are."""
+        return sum(self.rounds.values()) * len(self.kinds) + 2 * len(self.commits)
+
+
+FULL = Plan({'cifar_resnet20_v1': 6, 'resnet18_v1b': 4, 'mlp': 2}, ('plain', 'static', 'elastic'), 4,
+            {1_000_000: 40, 25_000_000: 20, 100_000_000: 8}, 19 * 60)
+QUICK = Plan({'cifar_resnet20_v1': 2}, ('plain', 'elastic'), 3, {1_000_000: 20, 25_000_000: 8}, 110)
+
+
+class Benchmark:
+    """Runs a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+    bar : tqdm
+    quiet_seconds : float
+        How long to wait, in all, for a moment in which nothing else uses the machine.
+    """
+
+    def __init__(self, plan, bar, quiet_seconds=0.0):
+        self._plan, self._bar, self._quiet_seconds = plan, bar, quiet_seconds
+        self._waited = 0.0
+        self._end = time.monotonic() + plan.seconds
+        self.rows, self.cut_short = [], []
+
+    def steps(self, case, rounds):
+        """Rounds of jobs of each kind, in turn there and back; returns the table."""
+        done, longest = [], 0.0
+        for number in range(rounds):
+            self._wait_for_quiet()
+            start = time.monotonic()
+            if start + longest > self._end:
+                self._cut_short(f'{case}: {number} of {rounds} rounds', (rounds - number) * len(self._plan.kinds))
+                break
+            kinds = self._plan.kinds[::1 if number % 2 == 0 else -1]
+            done.append({kind: self._job(f'{case} {kind}', 'steps', [kind, case, self._plan.sweeps],
+                                         'elastic' if kind == 'elastic' else 'static') for kind in kinds})
+            longest = max(longest, time.monotonic() - start)
+        if not done:
+            return f'{CASES[case].title}: not measured'
+        rows = step_rows(case, done)
+        self.rows += rows
+        return step_table(case, rows, done)
+
+    def commits(self):
+        """Commits of each size, alone and in an elastic job; returns the table."""
+        rows = []
+        for count, commits in self._plan.commits.items():
+            for launcher, where in (('alone', 'alone'), ('elastic', f'{WORKERS} workers')):
+                if time.monotonic() > self._end:
+                    self._cut_short(f'commit of {count:,} parameters {where}: not measured', 1)
+                    continue
+                self._wait_for_quiet()
+                outcome = self._job(f'commit {count:,} {where}', 'commits', [count, commits], launcher)
+                rows += commit_rows(where, outcome)
+        self.rows += rows
+        return commit_table(rows)
+
+    def _wait_for_quiet(self):
+        left = self._quiet_seconds - self._waited
+        if left > 0:
+            self._bar.set_description('waiting for a quiet moment')
+            waited = wait_for_quiet(left)
+            self._waited += waited
+            self._end += waited
+
+    def _job(self, title, module, arguments, launcher):
+        self._bar.set_description(title)
+        left = max(1.0, self._end + 60 - time.monotonic())
+        outcome = run_job(module, arguments, launcher, min(_JOB_SECONDS_AT_MOST, left))
+        self._bar.update()
+        return outcome
+
+    def _cut_short(self, what, jobs):
+        self.cut_short.append(what)
+        self._bar.update(jobs)
+
+
+def main(argv=None):
+    """Run the benchmark.
+
+    Returns
+    -------
+    int
+        The exit status: 0 whether or not the goal is reached, 1 if a job failed, 130 if stopped.
+    """
+    parser = argparse.ArgumentParser(prog='python -m benchmarks.overhead', description=__doc__.partition('\n\n')[2])
+    parser.add_argument('--quick', action='store_true', help='about 2 minutes; without it, at most 20')
+    parser.add_argument('--out', type=Path, metavar='FILE', help='also write the rows to FILE, one JSON object a line')
+    parser.add_argument('--wait-for-quiet', type=float, default=0.0, metavar='SECONDS',
+                        help='before each round, wait until nothing else uses the machine; this long in all (default: 0)')
+    parser.add_argument('--only', choices=[*CASES, 'commits'], help='measure one part of it')
+    args = parser.parse_args(argv)
+    plan = QUICK if args.quick else FULL
+    if args.only:
+        rounds = {args.only: plan.rounds.get(args.only, 2)} if args.only in CASES else {}
+        plan = Plan(rounds, plan.kinds, plan.sweeps, {} if rounds else plan.commits, plan.seconds)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))     # so that the running job is ended, too
+    try:
+        return run(plan, args.out, args.wait_for_quiet)
+    except JobFailed as failure:
+        print(f'overhead: {failure}', file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print('overhead: stopped; no worker is left running', file=sys.stderr)
+        return 130
+
+
+def run(plan, out, quiet_seconds):
+    """Measure all of a plan, print the table, and write the rows."""
+    print(f'{WORKERS} workers on this machine ({psutil.cpu_count()} cores), CPU only, one thread each; '
+          'ratios are medians over rounds', flush=True)
+    assert set(plan.kinds) <= set(VARIANTS)
+    with tqdm(total=plan.jobs, unit='job', disable=None, leave=False) as bar:
+        benchmark = Benchmark(plan, bar, quiet_seconds)
+        for case, rounds in plan.rounds.items():
+            table = benchmark.steps(case, rounds)
+            tqdm.write(f'\n{table}')
+            sys.stdout.flush()
+            _write(out, benchmark.rows)
+        if plan.commits:
+            table = benchmark.commits()
+            tqdm.write(f'\n{table}')
+            _write(out, benchmark.rows)
+    for line in benchmark.cut_short:
+        print(f'the time was over: {line}')
+    print(f'\n{goal_line(benchmark.rows)}')
+    return 0
+
+
+def _write(out, rows):
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""Ratios from what the workers measured, and the table that shows them."""
+
+from statistics import median
+
+from benchmarks.overhead_parts.cases import CASES, GOAL, GOAL_FROM_SECONDS, LOOPS
+
+__all__ = ['step_rows', 'commit_rows', 'step_table', 'commit_table', 'goal_line']
+
+HEADLINE = 'hvd_dynamic, elastic, commit each update'
+
+# What is divided by what: (kind of job, variant) over (kind of job, variant). The rows with both in one job tell the costs
+# apart: their processes, and what else the machine does, are the same.
+_RATIOS = {
+    HEADLINE: (('elastic', 'commit'), ('plain', 'plain')),
+    'the same, with run log': (('elastic', 'commit-log'), ('plain', 'plain')),
+    'the same, without commit': (('elastic', 'no-commit'), ('plain', 'plain')),
+    'plain in the elastic job': (('elastic', 'plain'), ('plain', 'plain')),
+    'hvd_dynamic, fixed size, commit each': (('static', 'commit'), ('plain', 'plain')),
+    'plain, num_groups=1': (('plain', 'plain-grouped'), ('plain', 'plain')),
+    'in one job: commit / plain': (('elastic', 'commit'), ('elastic', 'plain')),
+    'in one job: no commit / plain': (('elastic', 'no-commit'), ('elastic', 'plain')),
+    'in one job: commit / no commit': (('elastic', 'commit'), ('elastic', 'no-commit')),
+    'in one job: run log / none': (('elastic', 'commit-log'), ('elastic', 'commit')),
+}
+
+
+def step_rows(case, rounds):
+    """Ratios of step times.
+
+    Parameters
+    ----------
+    case : str
+    rounds : list of dict of str to Outcome
+        For each round, the job of each kind.
+
+    Returns
+    -------
+    list of dict
+        For each comparison and loop: the ratio of every round, their median, and the same of CPU time.
+    """
+    rows = []
+    for label, (above, below) in _RATIOS.items():
+        for loop in LOOPS:
+            ratios = {}
+            for quantity in ('seconds', 'cpu_seconds'):
+                pairs = [(_typical(jobs, *above, loop, quantity), _typical(jobs, *below, loop, quantity)) for jobs in rounds]
+                ratios[quantity] = [a / b for a, b in pairs if a and b]
+            if ratios['seconds']:
+                rows.append({'kind': 'step', 'case': case, 'what': label, 'loop': loop,
+                             'ratio': median(ratios['seconds']), 'rounds': ratios['seconds'],
+                             'cpu_ratio': median(ratios['cpu_seconds']),
+                             'base_seconds': median(_typical(jobs, *below, loop, 'seconds') for jobs in rounds)})
+    return rows
+
+
+def _typical(jobs, kind, variant, loop, quantity):
+    """The median over a job's blocks; of each block the mean of its workers, who wait for each other anyway."""
+    if kind not in jobs:
+        return None
+    by_worker = [[block[quantity] for block in result['blocks'] if (block['variant'], block['loop']) == (variant, loop)]
+                 for result in jobs[kind].results]
+    return median(sum(block) / len(block) for block in zip(*by_worker))
+
+
+def step_table(case, rows, rounds):
+    """The rows of one case as text."""
+    load = max(job.other_load for jobs in rounds for job in jobs.values())
+    launchers = {kind: median(jobs[kind].launcher_cpu for jobs in rounds if kind in jobs) for kind in rounds[0]}
+    base = rows[0]['base_seconds']
+    lines = [f'{CASES[case].title}: {1000 * base:.4g} ms an update with plain Horovod; {len(rounds)} rounds',
+             f'  other load on the machine: up to {100 * load:.0f} %; CPU of horovodrun itself, in % of one core: ' +
+             ', '.join(f'{kind} {100 * cpu:.0f}' for kind, cpu in launchers.items()),
+             f'  {"":38} {"loop":5} {"ratio":>6}  {"spread":13} {"CPU":>6}  rounds']
+    for row in rows:
+        spread = f'{min(row["rounds"]):.3f}-{max(row["rounds"]):.3f}'
+        each = ' '.join(f'{ratio:.3f}' for ratio in row['rounds'])
+        lines.append(f'  {row["what"]:38} {row["loop"]:5} {row["ratio"]:6.3f}  {spread:13} {row["cpu_ratio"]:6.3f}  {each}')
+    return '\n'.join(lines)
+
+
+def commit_rows(where, outcome):
+    """What a commit costs, and what memory it takes.
+
+    Parameters
+    ----------
+    where : str
+        'alone' or '2 workers'.
+    outcome : Outcome
+        Of one job of the module `commits`.
+
+    Returns
+    -------
+    list of dict
+        One row: medians over commits and workers; memory of the worker with the most.
+    """
+    commits = [commit for result in outcome.results for commit in result['commits']]
+    host = [commit['commit_seconds'] + commit['host_seconds'] for commit in commits]
+    whole = [h + commit['copy_seconds'] for h, commit in zip(host, commits)]
+    plain = [commit['plain_copy_seconds'] for commit in commits]
+    state_bytes = outcome.results[0]['state_bytes']
+    return [{
+        'kind': 'commit', 'where': where, 'parameters': outcome.results[0]['parameters'], 'state_bytes': state_bytes,
+        'host_ms': 1000 * median(host), 'whole_ms': 1000 * median(whole), 'plain_copy_ms': 1000 * median(plain),
+        # of each pair, so that it does not matter if the machine was slower for some of them
+        'ratio': median(a / b for a, b in zip(whole, plain)),
+        'memory_ratio': max(result['begin']['grown_bytes'] + result['first']['grown_bytes']
+                            for result in outcome.results) / state_bytes,
+        'peak_ratio': max(result['begin']['grown_bytes'] + result['first']['peak_bytes']
+                          for result in outcome.results) / state_bytes,
+        'later_growth_ratio': max(result['commits'][-1]['resident_bytes'] - result['commits'][0]['resident_bytes']
+                                  for result in outcome.results) / state_bytes,
+        'commits': len(outcome.results[0]['commits']), 'other_load': outcome.other_load,
+    }]
+
+
+def commit_table(rows):
+    """The rows of commits as text."""
+    lines = ['a commit: parameters and momentum, float32; a plain NumPy copy of as many bytes; '
+             'memory as a multiple of those bytes',
+             f'  {"parameters":>11} {"job":10} {"host ms":>8} {"host+copy ms":>13} {"NumPy ms":>9} {"ratio":>6}'
+             f' {"memory":>7} {"peak":>6} {"later growth":>13} {"other load":>11}']
+    for row in rows:
+        growth = f'{row["later_growth_ratio"]:.3f} in {row["commits"]}'
+        lines.append(f'  {row["parameters"]:11,d} {row["where"]:10} {row["host_ms"]:8.2f} {row["whole_ms"]:13.2f} '
+                     f'{row["plain_copy_ms"]:9.2f} {row["ratio"]:6.2f} {row["memory_ratio"]:7.3f} {row["peak_ratio"]:6.3f} '
+                     f'{growth:>13} {100 * row["other_load"]:9.0f} %')
+    return '\n'.join(lines)
+
+
+def goal_line(rows):
+    """Whether the goal holds for all that was measured of it."""
+    judged = [row for row in rows if row.get('what') == HEADLINE and row['base_seconds'] >= GOAL_FROM_SECONDS]
+    goal = f'goal: at most {GOAL:.2f} for steps of {1000 * GOAL_FROM_SECONDS:.0f} ms or more'
+    if not judged:
+        return f'{goal}: no such step was measured'
+    found = ', '.join(f'{row["case"]} {row["loop"]} {row["ratio"]:.3f}' for row in judged)
+    return f'{goal}: {"reached" if all(row["ratio"] <= GOAL for row in judged) else "not reached"} ({found})'
