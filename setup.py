@@ -23,7 +23,6 @@ INSTALL_REQUIRES = [
     'numpy>=1.21,<1.24',  # MXNet 1.9.1 uses np.bool, which numpy 1.24 took away
     'matplotlib>=3.5,<3.9',
     'psutil>=5.8',
-    'tqdm>=4.60',
 ]
 
 EXTRAS = {

@@ -394,3 +394,8 @@ def test_multipliers_of_parameters_hold():
     moved, usual = ([b - a for a, b in zip(before, j.weights())] for j in (job, plain))
     np.testing.assert_array_equal(moved[0], 0)
     np.testing.assert_allclose(moved[3], 2 * usual[3], rtol=1e-5)
+
+
+def test_learning_rate_cannot_be_set_beside_the_schedule():
+    with pytest.raises(RuntimeError, match=r'set_learning_rate\(0.5\).*the schedule decides'):
+        Job().trainer.set_learning_rate(0.5)
