@@ -19,6 +19,7 @@ __all__ = ['init', 'run', 'current_world', 'rank', 'size', 'local_rank', 'Resize
 log = logging.getLogger('hvd_dynamic')
 
 _world = None
+_RETRY_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,8 @@ def _loop(world, state, train):
                 raise RuntimeError('a worker was lost, and this job cannot go on without it: it was not started as an '
                                    'elastic one (horovodrun --min-np --host-discovery-script)') from error
             log.debug('a collective failed: %s', error)
+            if isinstance(error, errors.JoinFailed):
+                time.sleep(_RETRY_SECONDS)
             failed, begun, stopped = True, max(begun, state.updates_begun), stopped or time.perf_counter()
             # Ends what is in flight with an error, so that nothing waits for a peer that is gone.
             world.leave(failed=True)

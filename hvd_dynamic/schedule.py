@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
+from numbers import Integral
 
 from .policies import Policy, Smooth
 
@@ -61,19 +62,20 @@ class DynamicSchedule:
     """
 
     def __init__(self, base, reference_batch, policy=None, samples_per_epoch=None):
-        if isinstance(reference_batch, bool) or not isinstance(reference_batch, int) or reference_batch < 1:
+        if isinstance(reference_batch, bool) or not isinstance(reference_batch, Integral) or reference_batch < 1:
             raise ValueError(f'reference_batch must be a positive integer, the global batch (in samples) for which '
                              f'the base schedule was tuned, got {reference_batch!r}')
         policy = Smooth() if policy is None else policy
         if not isinstance(policy, Policy):
             raise TypeError(f'policy must be a policy object such as hvd_dynamic.policies.Smooth(), got {policy!r}')
         self._kind = _kind_of(base)
-        self._base = base
-        self.reference_batch = reference_batch
+        # MXNet's schedulers change when they are asked: this one is asked by nobody else, and kept as it was given.
+        self._base = copy.deepcopy(base) if self._kind == 'updates' else base
+        self.reference_batch = int(reference_batch)
         self.policy = policy
         self.samples_per_epoch = samples_per_epoch
         self.default_scaling = 'linear'
-        self._live = copy.deepcopy(base) if self._kind == 'updates' else None
+        self._live = copy.deepcopy(self._base) if self._kind == 'updates' else None
         self._global_batch = None
         self._samples = 0
         self._scale = None

@@ -73,6 +73,7 @@ def average_arrays(world, arrays, takes_part=True, count=None, name='average'):
     if not world.collective or not arrays:
         return
     count = world.size if count is None else count
+    arrays = [array for array in arrays if np.dtype(array.dtype).kind == 'f']       # of integers there is no mean
     for i, array in enumerate(arrays):
         # multiplied by zero, a NaN of a worker that does not take part would stay one
         array[:] = array / count if takes_part else mx.nd.zeros_like(array)

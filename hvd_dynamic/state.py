@@ -280,10 +280,11 @@ class GluonState:
                 self._run_log.started(record, self._slots)
         commit = self._committed
         for i, param in enumerate(self._params):
-            if i in self._deferred and (commit is None or (i not in commit.initialised and i not in commit.statistics)):
+            param.__dict__.pop('_init_impl', None)
+            known = commit is not None and (i in commit.initialised or i in commit.statistics)
+            if i in self._deferred and param._data is not None and not known:
                 # Initialised since the commit, by a first forward pass whose update was lost: once more, then, and the
                 # digest tells that the values are this worker's own.
-                param.__dict__.pop('_init_impl', None)
                 param._data = param._grad = None
                 param._deferred_init = self._deferred[i]
                 param._finish_deferred_init()

@@ -168,7 +168,8 @@ def _transfer(state, source):
         mine = values.to_bytes({
             'trainer': trainer.state_dict(), 'sampler': state.sampler.state_dict(),
             'attributes': {name: values.plain(value) for name, value in state._attributes.items()},
-            'shapes': [list(p.shape) if p._data is not None else None for p in state._params]})
+            'shapes': [list(p.shape) if p._data is not None else None for p in state._params],
+            'frozen': [p.grad_req == 'null' for p in state._params]})
     numbers = values.from_bytes(world.allgather_bytes(mine, 'sync.numbers')[source])
     known = [param for param, shape in zip(state._params, numbers['shapes']) if shape is not None]
     if world.rank != source:
@@ -176,6 +177,10 @@ def _transfer(state, source):
             if shape is not None and param._data is None:
                 param.shape = tuple(shape)
                 param._finish_deferred_init()
+        for param, frozen in zip(state._params, numbers['frozen']):
+            # A script may freeze or unfreeze layers on its way; workers must send gradients of the same ones.
+            if frozen != (param.grad_req == 'null'):
+                param.grad_req = 'null' if frozen else 'write'
         trainer.load_state_dict(numbers['trainer'])
         state.sampler.load_state_dict(numbers['sampler'])
         state._load_attributes(numbers['attributes'])

@@ -129,7 +129,8 @@ class DynamicTrainer(gluon.Trainer):
             self._zero_gradients()
         else:
             for param in self._accumulating:
-                param.grad_req = 'write'
+                if param.grad_req == 'add':         # else it has been frozen meanwhile
+                    param.grad_req = 'write'
             self._accumulating = []
         self._several = several
 
@@ -144,7 +145,7 @@ class DynamicTrainer(gluon.Trainer):
                 self._accumulating.append(param)
 
     def _zero_gradients(self):
-        gradients = [param.grad() for param in self._accumulating if param._data is not None]
+        gradients = [param.grad() for param in self._accumulating if param._grad is not None]
         if gradients:
             mx.nd.reset_arrays(*gradients, num_arrays=len(gradients))
 

@@ -44,7 +44,8 @@ class WeighedState(dynamic.GluonState):
 
     def __init__(self, **arguments):
         super().__init__(**arguments)
-        self._notes = []
+        # Past GluonState's own __setattr__: this is no attribute that is to be carried to other workers.
+        object.__setattr__(self, '_notes', [])
 
     @property
     def notes(self):
@@ -147,7 +148,8 @@ def measure(count, commits):
                 plain_copy.seconds()
                 continue
             state.world.barrier()
-            timed.append({'commit_seconds': committed - start, 'plain_copy_seconds': plain_copy.seconds(), **state.notes[-1]})
+            timed.append({'commit_seconds': committed - start, 'plain_copy_seconds': plain_copy.seconds(),
+                          **state.notes[-1]})
 
     train(state)
     begin, first = state.notes[:2]

@@ -114,7 +114,8 @@ def measure(variants, updates, sweeps):
     Parameters
     ----------
     variants : dict of str to (callable, callable)
-        By name: ``update(number)``, which returns the loss, and ``settle()``, which does what is left to do for the last update.
+        By name: ``update(number)``, which returns the loss, and ``settle()``, which does what is left to do for the last
+        update.
     updates : int
         In a block.
     sweeps : int
@@ -165,7 +166,7 @@ def measure_plain(case, sweeps):
 
 
 def measure_dynamic(case, sweeps, names, folder):
-    """Hvd_dynamic's trainer, with and without commits, and Horovod's own beside it in the same processes."""
+    """The trainer of hvd_dynamic, with and without commits, and Horovod's own beside it in the same processes."""
     dynamic.init()
     training = Training(case)
     # Long enough for the whole job to stay in its first epoch; the order of samples is not made unless it is asked for.

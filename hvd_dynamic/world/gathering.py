@@ -7,6 +7,7 @@ over the driver's key-value store, where waiting can be explained, limited and g
 
 from __future__ import annotations
 
+import http.client
 import logging
 import time
 
@@ -71,5 +72,5 @@ def gather(rendezvous, rank, size, timeout):
                 if rank == 0:
                     log.info('waiting for %s to start (for at most %.0f s more)', what, timeout - waited)
             time.sleep(_POLL_SECONDS)
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         raise ConnectionError(f'the elastic driver cannot be reached any more: {error}') from None

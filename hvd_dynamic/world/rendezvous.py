@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import os
 import pickle
 import time
@@ -77,7 +78,7 @@ class Rendezvous:
             with self._open(f'{self._url}/rank_and_size/{host}:{local_rank}', timeout=timeout) as response:
                 numbers = [int(n) for n in response.read().decode('ascii').split(',')]
             return Slot(*numbers)
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, http.client.HTTPException, ValueError, TypeError) as error:
             raise ConnectionError(f'the elastic driver at {self._url} gave {host}:{local_rank} no place in the next '
                                   f'round: {error}') from None
 

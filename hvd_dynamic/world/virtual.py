@@ -11,7 +11,8 @@ class VirtualWorld(World):
     """N workers in one process: the mathematics of a job of N workers without a cluster.
 
     The process computes each worker's local batch one after the other (BatchNorm sees each batch by itself) and sums
-    the gradients: one update, of N local batches, as N workers would do it. Of size 1 it is what a script runs in
+    the gradients: one update, of N local batches, as N workers would do it. (Running statistics see N batches an update,
+    where each real worker sees one and they are averaged later.) Of size 1 it is what a script runs in
     that was started without a launcher. No collective is ever called.
 
     Parameters

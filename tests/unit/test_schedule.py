@@ -134,6 +134,25 @@ def test_users_scheduler_is_left_alone():
     assert vars(scheduler) == before
 
 
+@schedulers
+def test_what_the_user_asks_his_own_scheduler_changes_nothing(make):
+    """MXNet's schedulers remember: one that a script also asks for its log must not make survivors differ."""
+    asked, plain = make(), DynamicSchedule(make(), REFERENCE)
+    schedule = DynamicSchedule(asked, REFERENCE)
+    for update in range(60):
+        asked(update)
+    assert schedule.describe_base() == plain.describe_base()
+    schedule.load_state_dict(schedule.state_dict())
+    assert read(schedule, [(32, 60)]) == read(plain, [(32, 60)])
+
+
+def test_base_schedules_are_told_apart():
+    texts = [DynamicSchedule(base, REFERENCE).describe_base() for base in (
+        0.1, 0.2, abs, *(make() for make in SCHEDULERS.values()), mx.lr_scheduler.CosineScheduler(41, 0.3))]
+    assert len(set(texts)) == len(texts)
+    assert DynamicSchedule(1, REFERENCE).describe_base() == DynamicSchedule(1.0, REFERENCE).describe_base()
+
+
 def test_number_is_a_constant_rate_times_the_scale():
     schedule = DynamicSchedule(0.1, REFERENCE, policies.Linear())
     assert read(schedule, [(32, 2), (64, 2), (16, 1)]) == [0.1, 0.1, 0.2, 0.2, 0.05]

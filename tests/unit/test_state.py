@@ -199,6 +199,22 @@ def test_commit_that_is_older_than_the_first_forward_pass(hybridize):
     assert job.everything()[0] == plain.everything()[0]
 
 
+@pytest.mark.parametrize('rounds', [1, 3])
+def test_failures_before_the_first_forward_pass_change_nothing(rounds):
+    """Shapes are not known yet: there is nothing to initialise anew."""
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(5, activation='tanh'), gluon.nn.BatchNorm(), gluon.nn.Dense(1))
+    net.initialize(mx.init.Constant(0.3))
+    job, begun = Job(net=net), []
+
+    def train(state):
+        begun.append(1)
+        if len(begun) <= rounds:
+            lose_worker(job)
+        return job.loop(1)(state)
+    assert job.run(train) == 10 and len(begun) == rounds + 1
+
+
 def test_failure_after_initialisation_was_committed_keeps_it():
     net = gluon.nn.Dense(1)
     net.initialize(mx.init.Constant(0.3))
