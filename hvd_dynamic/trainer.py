@@ -368,8 +368,8 @@ class DynamicTrainer(gluon.Trainer):
 
     def set_learning_rate(self, lr):
         """Not supported: the schedule decides the learning rate, anew in every update."""
-        raise RuntimeError(f'set_learning_rate({lr!r}) would be undone by the next update: the schedule decides the learning '
-                           f'rate; make the change in the base of DynamicSchedule')
+        raise RuntimeError(f'set_learning_rate({lr!r}) would be undone by the next update: the schedule decides the '
+                           f'learning rate; make the change in the base of DynamicSchedule')
 
     def save_states(self, fname):
         """Not supported: use `GluonState`, which holds the schedule's and the sampler's position too."""
