@@ -20,6 +20,8 @@ from benchmarks.overhead_parts.job import WORKERS, JobFailed, run_job, wait_for_
 from benchmarks.overhead_parts.table import commit_rows, commit_table, goal_line, step_rows, step_table
 
 _JOB_SECONDS_AT_MOST = 180
+# A round counts as disturbed if processes of others use more than this part of the machine.
+_DISTURBED = 0.1
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Plan:
 
 FULL = Plan({'cifar_resnet20_v1': 6, 'resnet18_v1b': 4, 'mlp': 2}, ('plain', 'static', 'elastic'), 4,
             {1_000_000: 40, 25_000_000: 20, 100_000_000: 8}, 19 * 60)
-QUICK = Plan({'cifar_resnet20_v1': 2}, ('plain', 'elastic'), 3, {1_000_000: 20, 25_000_000: 8}, 130)
+QUICK = Plan({'cifar_resnet20_v1': 2}, ('plain', 'elastic'), 3, {1_000_000: 20, 25_000_000: 8}, 135)
 
 
 class Benchmark:
@@ -70,28 +72,36 @@ class Benchmark:
 
     def __init__(self, plan, bar, quiet_seconds=0.0):
         self._plan, self._bar, self._quiet_seconds = plan, bar, quiet_seconds
-        self._waited = 0.0
         self._end = time.monotonic() + plan.seconds
-        self.rows, self.cut_short = [], []
+        self.rows, self.remarks = [], []
 
-    def steps(self, case, rounds):
-        """Rounds of jobs of each kind, in turn there and back; returns the table."""
-        done, longest = [], 0.0
-        for number in range(rounds):
+    def steps(self, case, rounds, cases_left):
+        """Rounds of jobs of each kind, in turn there and back, until so many were undisturbed; returns the table."""
+        done, longest, number, kinds = [], 0.0, 0, self._plan.kinds
+        share = (self._end - time.monotonic()) / cases_left
+        while sum(map(_undisturbed, done)) < rounds:
             self._wait_for_quiet()
             start = time.monotonic()
-            if start + longest > self._end:
-                self._cut_short(f'{case}: {number} of {rounds} rounds', (rounds - number) * len(self._plan.kinds))
+            if number > 0 and (longest > share or start + longest > self._end):
                 break
-            kinds = self._plan.kinds[::1 if number % 2 == 0 else -1]
+            order = kinds[::1 if number % 2 == 0 else -1]
             done.append({kind: self._job(f'{case} {kind}', 'steps', [kind, case, self._plan.sweeps],
-                                         'elastic' if kind == 'elastic' else 'static') for kind in kinds})
+                                         'elastic' if kind == 'elastic' else 'static') for kind in order})
             longest = max(longest, time.monotonic() - start)
-        if not done:
-            return f'{CASES[case].title}: not measured'
-        rows = step_rows(case, done)
+            share -= time.monotonic() - start
+            number += 1
+            self._bar.update(len(kinds) if _undisturbed(done[-1]) else 0)
+        quiet = [jobs for jobs in done if _undisturbed(jobs)]
+        if len(quiet) < rounds:
+            self.remarks.append(f'{case}: the time was over after {len(quiet)} undisturbed rounds of {rounds}')
+        # A few rounds with some noise tell more than a single one without.
+        chosen = quiet if len(quiet) > 1 or len(done) == len(quiet) else done
+        if len(chosen) < len(done):
+            self.remarks.append(f'{case}: {len(done) - len(chosen)} rounds left out, since other processes used more than '
+                                f'{100 * _DISTURBED:.0f} % of the machine')
+        rows = step_rows(case, chosen)
         self.rows += rows
-        return step_table(case, rows, done)
+        return step_table(case, rows, chosen)
 
     def commits(self):
         """Commits of each size, alone and in an elastic job; returns the table."""
@@ -99,32 +109,30 @@ class Benchmark:
         for count, commits in self._plan.commits.items():
             for launcher, where in (('alone', 'alone'), ('elastic', f'{WORKERS} workers')):
                 if time.monotonic() > self._end:
-                    self._cut_short(f'commit of {count:,} parameters {where}: not measured', 1)
+                    self.remarks.append(f'commit of {count:,} parameters, {where}: the time was over')
                     continue
                 self._wait_for_quiet()
                 outcome = self._job(f'commit {count:,} {where}', 'commits', [count, commits], launcher)
+                self._bar.update()
                 rows += commit_rows(where, outcome)
         self.rows += rows
         return commit_table(rows)
 
     def _wait_for_quiet(self):
-        left = self._quiet_seconds - self._waited
-        if left > 0:
+        if self._quiet_seconds > 0:
             self._bar.set_description('waiting for a quiet moment')
-            waited = wait_for_quiet(left)
-            self._waited += waited
-            self._end += waited
+            waited = wait_for_quiet(self._quiet_seconds)
+            self._quiet_seconds -= waited
+            self._end += waited         # the time to wait is on top of the time to measure
 
     def _job(self, title, module, arguments, launcher):
         self._bar.set_description(title)
         left = max(1.0, self._end + 60 - time.monotonic())
-        outcome = run_job(module, arguments, launcher, min(_JOB_SECONDS_AT_MOST, left))
-        self._bar.update()
-        return outcome
+        return run_job(module, arguments, launcher, min(_JOB_SECONDS_AT_MOST, left))
 
-    def _cut_short(self, what, jobs):
-        self.cut_short.append(what)
-        self._bar.update(jobs)
+
+def _undisturbed(jobs):
+    return all(job.other_load <= _DISTURBED for job in jobs.values())
 
 
 def main(argv=None):
@@ -168,13 +176,13 @@ def run(plan, out, quiet_seconds):
             tqdm.write(f'\n{table}')
             sys.stdout.flush()
             _write(out, benchmark.rows)
-        for case, rounds in plan.rounds.items():
-            table = benchmark.steps(case, rounds)
+        for i, (case, rounds) in enumerate(plan.rounds.items()):
+            table = benchmark.steps(case, rounds, len(plan.rounds) - i)
             tqdm.write(f'\n{table}')
             sys.stdout.flush()
             _write(out, benchmark.rows)
-    for line in benchmark.cut_short:
-        print(f'the time was over: {line}')
+    for remark in benchmark.remarks:
+        print(remark)
     print(f'\n{goal_line(benchmark.rows)}')
     return 0
 

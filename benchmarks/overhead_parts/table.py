@@ -36,27 +36,28 @@ def step_rows(case, rounds):
     Returns
     -------
     list of dict
-        For each comparison and loop: the ratio of every round, their median, and the same of CPU time.
+        For each comparison and loop: the ratio of every round and their median; the median ratio of CPU times; and by how
+        many milliseconds of CPU the Python thread is busier.
     """
     rows = []
     for label, (above, below) in _RATIOS.items():
         for loop in LOOPS:
-            ratios = {}
-            for quantity in ('seconds', 'cpu_seconds'):
-                pairs = [(_typical(jobs, *above, loop, quantity), _typical(jobs, *below, loop, quantity)) for jobs in rounds]
-                ratios[quantity] = [a / b for a, b in pairs if a and b]
-            if ratios['seconds']:
-                rows.append({'kind': 'step', 'case': case, 'what': label, 'loop': loop,
-                             'ratio': median(ratios['seconds']), 'rounds': ratios['seconds'],
-                             'cpu_ratio': median(ratios['cpu_seconds']),
-                             'base_seconds': median(_typical(jobs, *below, loop, 'seconds') for jobs in rounds)})
+            pairs = {quantity: [(_typical(jobs, *above, loop, quantity), _typical(jobs, *below, loop, quantity))
+                                for jobs in rounds if above[0] in jobs and below[0] in jobs]
+                     for quantity in ('seconds', 'cpu_seconds', 'host_seconds')}
+            if not pairs['seconds']:
+                continue
+            ratios = [a / b for a, b in pairs['seconds']]
+            rows.append({'kind': 'step', 'case': case, 'what': label, 'loop': loop, 'ratio': median(ratios),
+                         'rounds': ratios, 'cpu_ratio': median(a / b for a, b in pairs['cpu_seconds']),
+                         'more_host_ms': 1000 * median(a - b for a, b in pairs['host_seconds']),
+                         'base_seconds': median(b for _, b in pairs['seconds']),
+                         'base_host_ms': 1000 * median(b for _, b in pairs['host_seconds'])})
     return rows
 
 
 def _typical(jobs, kind, variant, loop, quantity):
     """The median over a job's blocks; of each block the mean of its workers, who wait for each other anyway."""
-    if kind not in jobs:
-        return None
     by_worker = [[block[quantity] for block in result['blocks'] if (block['variant'], block['loop']) == (variant, loop)]
                  for result in jobs[kind].results]
     return median(sum(block) / len(block) for block in zip(*by_worker))
@@ -66,15 +67,16 @@ def step_table(case, rows, rounds):
     """The rows of one case as text."""
     load = max(job.other_load for jobs in rounds for job in jobs.values())
     launchers = {kind: median(jobs[kind].launcher_cpu for jobs in rounds if kind in jobs) for kind in rounds[0]}
-    base = rows[0]['base_seconds']
-    lines = [f'{CASES[case].title}: {1000 * base:.4g} ms an update with plain Horovod; {len(rounds)} rounds',
+    lines = [f'{CASES[case].title}: {1000 * rows[0]["base_seconds"]:.4g} ms an update with plain Horovod '
+             f'(of the Python thread {rows[0]["base_host_ms"]:.2f} ms); {len(rounds)} rounds',
              f'  other load on the machine: up to {100 * load:.0f} %; CPU of horovodrun itself, in % of one core: ' +
              ', '.join(f'{kind} {100 * cpu:.0f}' for kind, cpu in launchers.items()),
-             f'  {"":38} {"loop":5} {"ratio":>6}  {"spread":13} {"CPU":>6}  rounds']
+             f'  {"":38} {"loop":5} {"ratio":>6}  {"spread":13} {"CPU":>6} {"host ms":>8}  rounds']
     for row in rows:
         spread = f'{min(row["rounds"]):.3f}-{max(row["rounds"]):.3f}'
         each = ' '.join(f'{ratio:.3f}' for ratio in row['rounds'])
-        lines.append(f'  {row["what"]:38} {row["loop"]:5} {row["ratio"]:6.3f}  {spread:13} {row["cpu_ratio"]:6.3f}  {each}')
+        lines.append(f'  {row["what"]:38} {row["loop"]:5} {row["ratio"]:6.3f}  {spread:13} {row["cpu_ratio"]:6.3f} '
+                     f'{row["more_host_ms"]:+8.2f}  {each}')
     return '\n'.join(lines)
 
 

@@ -129,13 +129,18 @@ class HorovodWorld(World):
 
 
 def _keep_failures_apart():
-    """Have Horovod's coordination and its data use different channels, where Gloo carries both.
+    """Have Horovod's coordination and its data use different channels, where Gloo carries both; and time-outs that fit.
 
     With the response cache, each cycle begins with an allreduce of a few bytes among all workers. Gloo does not tell it from
     an allreduce of gradients. A worker whose allreduce of gradients failed goes on to the next cycle, while its neighbours
     are still in the old one: its bytes are then taken for gradients, or theirs for its own, and the process is aborted
     (status 134; "op.preamble.length <= op.nbytes" or a corrupt heap; horovod issues 2484 and 3264). Without the cache the
     workers coordinate by gather and broadcast, which cannot be mixed up with an allreduce.
+
+    In a gather, a worker that waits for the first one to take its bytes is not told when that one is gone: Gloo wakes those
+    that wait for bytes to come, but not those that wait for theirs to be taken. It notices by the time-out only, which is
+    therefore shorter than Gloo's 30 s: all other waits are told at once, or last no longer than a cycle.
     """
     if not hvd.nccl_built():
         os.environ.setdefault('HOROVOD_CACHE_CAPACITY', '0')
+        os.environ.setdefault('HOROVOD_GLOO_TIMEOUT_SECONDS', '10')

@@ -8,9 +8,7 @@ EPOCHS, SAMPLES = 14, 203
 
 def run(folder, victim, commit_every=1):
     """A job on two hosts of two slots each; `victim(job)` says which slot is killed at about update 25."""
-    settings = {'EPOCHS': str(EPOCHS), 'COMMIT_EVERY': str(commit_every), 'PAUSE': '0.02', 'LOADERS': '1',
-                # Workers that do not wait for the dead one themselves must be told by the others, not by this timeout.
-                'HOROVOD_GLOO_TIMEOUT_SECONDS': '600'}
+    settings = {'EPOCHS': str(EPOCHS), 'COMMIT_EVERY': str(commit_every), 'PAUSE': '0.02', 'LOADERS': '1'}
     with Job(folder, {'localhost': 2, '127.0.0.1': 2}, environment=settings) as job:
         job.wait_for_update(25)
         job.victim = victim(job)
