@@ -109,6 +109,7 @@ def test_schedule_ends_at_the_same_sample_count_whatever_the_sizes_were(job):
     assert EPOCHS * SAMPLES - last['samples'] < last['world_size']
 
 
-def test_loss_of_every_update_is_the_mean_over_all_workers(job):
-    assert all(m['loss'] is not None and 0 < m['loss'] < 5 for m in job.metrics())
+def test_every_update_has_its_loss(job):
+    # MXNet's float32 cross entropy of a sample that is certain can come out a little below zero.
+    assert all(m['loss'] is not None and -1e-4 < m['loss'] < 5 for m in job.metrics())
     assert job.metrics()[-1]['loss'] < job.metrics()[0]['loss']
