@@ -15,13 +15,11 @@ from pathlib import Path
 import psutil
 from tqdm import tqdm
 
-from benchmarks.overhead_parts.cases import CASES
+from benchmarks.overhead_parts.cases import CASES, DISTURBED
 from benchmarks.overhead_parts.job import WORKERS, JobFailed, run_job, wait_for_quiet
 from benchmarks.overhead_parts.table import commit_rows, commit_table, goal_line, step_rows, step_table
 
 _JOB_SECONDS_AT_MOST = 180
-# A round counts as disturbed if processes of others use more than this part of the machine.
-_DISTURBED = 0.1
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ class Benchmark:
         chosen = quiet if len(quiet) > 1 or len(done) == len(quiet) else done
         if len(chosen) < len(done):
             self.remarks.append(f'{case}: {len(done) - len(chosen)} rounds left out, since other processes used more than '
-                                f'{100 * _DISTURBED:.0f} % of the machine')
+                                f'{100 * DISTURBED:.0f} % of the machine')
         rows = step_rows(case, chosen)
         self.rows += rows
         return step_table(case, rows, chosen)
@@ -132,7 +130,7 @@ class Benchmark:
 
 
 def _undisturbed(jobs):
-    return all(job.other_load <= _DISTURBED for job in jobs.values())
+    return all(job.other_load <= DISTURBED for job in jobs.values())
 
 
 def main(argv=None):

@@ -19,6 +19,7 @@ __all__ = ['init', 'run', 'current_world', 'rank', 'size', 'local_rank', 'Resize
 log = logging.getLogger('hvd_dynamic')
 
 _world = None
+_calls = 0        # of training functions, in this process
 _RETRY_SECONDS = 0.2
 
 
@@ -170,7 +171,9 @@ def run(function):
         if not isinstance(state, GluonState):
             raise TypeError(f'the first argument of a function decorated with hvd_dynamic.run must be a GluonState, '
                             f'got {state!r}')
-        state.bind(here)
+        global _calls
+        _calls += 1
+        state.bind(here, _calls)
         return _loop(here, state, functools.partial(function, state, *args, **kwargs))
     return wrapper
 
@@ -179,8 +182,7 @@ def _loop(world, state, train):
     failed, begun, stopped = False, 0, None
     while True:
         try:
-            if not world.joined:
-                world.join()
+            _enter(world)
             _begin_round(state, failed, begun, stopped)
             failed, begun, stopped = False, 0, None
             result = train()
@@ -199,13 +201,24 @@ def _loop(world, state, train):
                 raise RuntimeError('a worker was lost, and this job cannot go on without it: it was not started as an '
                                    'elastic one (horovodrun --min-np --host-discovery-script)') from error
             log.debug('a collective failed: %s', error)
-            if isinstance(error, errors.JoinFailed):
-                time.sleep(_RETRY_SECONDS)
             failed, begun, stopped = True, max(begun, state.updates_begun), stopped or time.perf_counter()
             # Ends what is in flight with an error, so that nothing waits for a peer that is gone.
             world.leave(failed=True)
             errors.drain()
             state.restore()
+
+
+def _enter(world):
+    """Join, in as many rounds as it takes until all its workers are there."""
+    while not world.joined:
+        try:
+            world.join()
+        except errors.JoinFailed as error:
+            if not world.elastic:
+                raise
+            log.debug('a round was given up: %s', error)
+            world.leave(failed=True)
+            time.sleep(_RETRY_SECONDS)
 
 
 def _begin_round(state, failed, begun, stopped):

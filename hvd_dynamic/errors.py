@@ -16,7 +16,10 @@ _SIGNS = re.compile(r'Horovod has been shut down|Horovod has not been initialize
 
 
 class SetupError(ValueError):
-    """Arguments, data and world do not fit together; the message says which, and what to do. Raised before any training."""
+    """Arguments, data and world do not fit together; the message says which, and what to do.
+
+    Raised by all workers when a round begins, before any training in it: at the start, or at a growth beyond what fits.
+    """
 
 
 class JoinFailed(RuntimeError):

@@ -7,7 +7,7 @@ import logging
 
 from mxnet.ndarray import NDArray
 
-__all__ = ['momentum_rule', 'default_scaling', 'flatten_state', 'settings', 'load_settings']
+__all__ = ['check', 'momentum_rule', 'default_scaling', 'flatten_state', 'settings', 'load_settings']
 
 log = logging.getLogger('hvd_dynamic')
 
@@ -30,6 +30,23 @@ _NOT_SETTINGS = {'lr', 'rescale_grad'}
 
 def _lineage(optimizer):
     return [cls.__name__ for cls in type(optimizer).__mro__]
+
+
+def check(optimizer):
+    """Refuse optimizers with which workers could not stay alike.
+
+    Raises
+    ------
+    ValueError
+        For sgld, whose noise each worker draws for itself, and lbsgd with a batch scale, which keeps gradients back.
+    """
+    lineage = _lineage(optimizer)
+    if 'SGLD' in lineage:
+        raise ValueError("optimizer 'sgld' is not supported: every worker would draw noise of its own, and their weights "
+                         "would part; use 'sgd' or 'adam'")
+    if 'LBSGD' in lineage and optimizer.batch_scale != 1:
+        raise ValueError(f"optimizer 'lbsgd' with batch_scale={optimizer.batch_scale} is not supported: it keeps gradients "
+                         f'where other workers cannot get them; use batch_scale=1 and a larger reference batch')
 
 
 def momentum_rule(optimizer):
@@ -83,13 +100,19 @@ def settings(optimizer):
     scalars = {name: value for name, value in vars(optimizer).items()
                if name not in _NOT_SETTINGS and (value is None or isinstance(value, (bool, int, float)))}
     counts = {str(index): count for index, count in optimizer._index_update_count.items()}
-    return {'scalars': scalars, 'counts': counts}
+    return {'scalars': scalars, 'counts': counts, 'lr_mult': _pairs(optimizer.lr_mult), 'wd_mult': _pairs(optimizer.wd_mult)}
+
+
+def _pairs(multipliers):
+    # keys are names or numbers of parameters; JSON has strings only
+    return sorted(([key, value] for key, value in multipliers.items()), key=str)
 
 
 def load_settings(optimizer, saved, device_id):
     """Take up what `settings` gave, on the device with this number."""
     for name, value in saved['scalars'].items():
         setattr(optimizer, name, value)
+    optimizer.lr_mult, optimizer.wd_mult = dict(saved['lr_mult']), dict(saved['wd_mult'])
     # MXNet counts updates by device, and a count that was made on one device is not found on another, so that schedules
     # and bias corrections start over (mxnet issue 17357). Here the one dictionary serves this worker's device.
     counts = {int(index): count for index, count in saved['counts'].items()}

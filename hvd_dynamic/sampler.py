@@ -121,8 +121,8 @@ class ElasticSampler:
 
     @property
     def global_batch(self):
-        """Samples over all workers in a full update."""
-        return sum(self._full_counts())
+        """Samples over all workers in a full update; never more than the data set has."""
+        return min(sum(self._full_counts()), self.length)
 
     def _full_counts(self):
         if self._fixed_global_batch is None:

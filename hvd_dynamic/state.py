@@ -79,10 +79,10 @@ class GluonState:
             raise TypeError(f'run_log must be a RunLog or None, got {run_log!r}')
         self._attributes = {}
         self._net, self._trainer, self._sampler, self._run_log = net, trainer, sampler, run_log
-        self._world = None
+        self._world, self._call = None, 0
         self._params = list(dict.fromkeys([*net.collect_params().values(), *trainer._params]))
         self._deferred = {}
-        self._weights, self._optimizer_state = Backup(backup_ctx, used_by_layers=True), Backup(backup_ctx)
+        self._weights, self._optimizer_state = Backup(backup_ctx), Backup(backup_ctx)
         self._statistics_backups = [Backup(backup_ctx), Backup(backup_ctx)]
         self._pending = self._committed = None
         self._callbacks = []
@@ -171,9 +171,9 @@ class GluonState:
             raise TypeError(f'a callback must be callable, got {function!r}')
         self._callbacks.append(function)
 
-    def bind(self, world):
-        """Called by `hvd_dynamic.run`."""
-        self._world = world
+    def bind(self, world, call=1):
+        """Called by `hvd_dynamic.run`; `call` counts its training functions in this process."""
+        self._world, self._call = world, call
         self._trainer.attach(world, self._sampler)
 
     def begin_round(self, meeting):
@@ -229,8 +229,22 @@ class GluonState:
         statistics = next(b for b in self._statistics_backups
                           if self._committed is None or b is not self._committed.statistics)
         statistics.store(self._statistics())
-        numbers = {'trainer': self._trainer.state_dict(), 'sampler': self._sampler.state_dict()}
-        return Commit(self._trainer.update_count, numbers, attributes, statistics)
+        return Commit(self._trainer.update_count, self.numbers(), attributes, statistics)
+
+    def numbers(self):
+        """All of the state that is neither an array nor the user's: what a commit keeps and a sync carries."""
+        return {'trainer': self._trainer.state_dict(), 'sampler': self._sampler.state_dict(),
+                'parameters': [[p.grad_req == 'null', p.lr_mult, p.wd_mult] for p in self._params]}
+
+    def load_numbers(self, numbers):
+        """Take up what `numbers` gave."""
+        for param, (frozen, lr_mult, wd_mult) in zip(self._params, numbers['parameters']):
+            # A script may freeze layers, or change their learning rates, on its way.
+            param.lr_mult, param.wd_mult = lr_mult, wd_mult
+            if frozen != (param.grad_req == 'null'):
+                param.grad_req = 'null' if frozen else 'write'
+        self._trainer.load_state_dict(numbers['trainer'])
+        self._sampler.load_state_dict(numbers['sampler'])
 
     def _store_pending(self):
         """Before an update changes the weights: copy them for the pending commit, and write what is known by now."""
@@ -290,8 +304,7 @@ class GluonState:
                 param._finish_deferred_init()
         if commit is None:
             return
-        self._trainer.load_state_dict(commit.numbers['trainer'])
-        self._sampler.load_state_dict(commit.numbers['sampler'])
+        self.load_numbers(commit.numbers)
         self._load_attributes(_unpacked(commit.attributes))
         self._weights.restore(self._weight_arrays())
         commit.statistics.restore(self._statistics())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import values
+from .errors import JoinFailed
 from .sharing import average_arrays, share_arrays
 
 __all__ = ['synchronise', 'Meeting']
@@ -74,6 +75,7 @@ def synchronise(state, failed=False, begun=0):
     world = state.world
     greeting = _greeting(state, failed, begun)
     everyone = [values.from_bytes(data) for data in world.allgather_bytes(values.to_bytes(greeting), 'sync.greeting')]
+    _check_place(everyone, world.rank)
     _check_alike(everyone)
     update = max(one['update'] for one in everyone)
     fresh = [rank for rank, one in enumerate(everyone) if one['update'] == update]
@@ -108,7 +110,7 @@ def _greeting(state, failed, begun):
     world, trainer, commit = state.world, state.trainer, state._committed
     schedule = trainer.schedule
     return {
-        'here': world.members(), 'old': state._old_members, 'failed': failed, 'begun': begun,
+        'here': world.members(), 'call': state._call, 'old': state._old_members, 'failed': failed, 'begun': begun,
         'update': -1 if commit is None else commit.update,
         'digest': '' if commit is None else state.digest(arrays=failed),
         'averaged': commit is not None and commit.averaged,
@@ -129,6 +131,18 @@ def _greeting(state, failed, begun):
 
 def _known(parameter):
     return parameter[3]
+
+
+def _check_place(everyone, rank):
+    """Newcomers start their script at the top; they cannot join others that are in a later training function."""
+    calls = [one['call'] for one in everyone]
+    if len(set(calls)) == 1:
+        return
+    if everyone[rank]['update'] < 0 and calls[rank] < max(calls):
+        raise ValueError(f'this worker is in training function number {calls[rank]} of its script, the others are in number '
+                         f'{max(calls)}: a worker can join a job only in its first one; put the phases of a training into '
+                         f'one function')
+    raise JoinFailed('a newcomer was in another training function and leaves again')
 
 
 def _check_alike(everyone):
@@ -166,22 +180,16 @@ def _transfer(state, source):
     mine = b'-'
     if world.rank == source:
         mine = values.to_bytes({
-            'trainer': trainer.state_dict(), 'sampler': state.sampler.state_dict(),
+            'numbers': state.numbers(),
             'attributes': {name: values.plain(value) for name, value in state._attributes.items()},
-            'shapes': [list(p.shape) if p._data is not None else None for p in state._params],
-            'frozen': [p.grad_req == 'null' for p in state._params]})
-    numbers = values.from_bytes(world.allgather_bytes(mine, 'sync.numbers')[source])
-    known = [param for param, shape in zip(state._params, numbers['shapes']) if shape is not None]
+            'shapes': [list(p.shape) if p._data is not None else None for p in state._params]})
+    given = values.from_bytes(world.allgather_bytes(mine, 'sync.numbers')[source])
+    known = [param for param, shape in zip(state._params, given['shapes']) if shape is not None]
     if world.rank != source:
-        for param, shape in zip(state._params, numbers['shapes']):
+        for param, shape in zip(state._params, given['shapes']):
             if shape is not None and param._data is None:
                 param.shape = tuple(shape)
                 param._finish_deferred_init()
-        for param, frozen in zip(state._params, numbers['frozen']):
-            # A script may freeze or unfreeze layers on its way; workers must send gradients of the same ones.
-            if frozen != (param.grad_req == 'null'):
-                param.grad_req = 'null' if frozen else 'write'
-        trainer.load_state_dict(numbers['trainer'])
-        state.sampler.load_state_dict(numbers['sampler'])
-        state._load_attributes(numbers['attributes'])
+        state.load_numbers(given['numbers'])
+        state._load_attributes(given['attributes'])
     share_arrays(world, [p._data[0] for p in known] + trainer.state_arrays(), source, 'sync.arrays')

@@ -78,6 +78,7 @@ class DynamicTrainer(gluon.Trainer):
             params = list(params.values())
         super().__init__(params, optimizer, optimizer_params, kvstore=None)
         self._check_parameters()
+        optimizers.check(self._optimizer)
         if num_groups is None:
             num_groups = int(all(ctx.device_type == 'cpu' for ctx in self._contexts))
         if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 0:
@@ -132,6 +133,7 @@ class DynamicTrainer(gluon.Trainer):
                 if param.grad_req == 'add':         # else it has been frozen meanwhile
                     param.grad_req = 'write'
             self._accumulating = []
+        self._constants = {}
         self._several = several
 
     def _add_gradients(self):
@@ -258,8 +260,14 @@ class DynamicTrainer(gluon.Trainer):
             return loss
         flag = 1.0 if self._world.resize_pending() else 0.0
         context = loss.context if loss is not None else self._contexts[0]
-        control = mx.nd.array([flag], ctx=context)
-        return mx.nd.concat(control, mx.nd.full((1,), np.nan, ctx=context) if loss is None else loss, dim=0)
+        return mx.nd.concat(self._constant(flag, context), self._constant(np.nan, context) if loss is None else loss, dim=0)
+
+    def _constant(self, value, context):
+        # Made once: making an array from a Python number waits until all that is queued on a CPU is done.
+        key = str(value), context
+        if key not in self._constants:
+            self._constants[key] = mx.nd.array([value], ctx=context)
+        return self._constants[key]
 
     def _allreduce_grads(self):
         if not self._world.collective:

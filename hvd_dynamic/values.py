@@ -31,8 +31,7 @@ def check(name, value):
 int, float, str, lists, tuples, dicts with str keys), NumPy or NDArray arrays, or an object with state_dict and \
 load_state_dict
     """
-    if not _is_stateful(value):
-        pack(value, name)
+    pack(value, name)
 
 
 def _is_stateful(value):
@@ -61,16 +60,17 @@ def pack(value, name='value'):
         if isinstance(v, mx.nd.NDArray):
             arrays.append(v.copy())
             return {_NDARRAY: len(arrays) - 1}
-        if isinstance(v, (np.ndarray, np.generic)) and v.dtype.kind in 'biuf':
+        if (type(v) is np.ndarray or isinstance(v, np.generic)) and v.dtype.kind in 'biuf':
             arrays.append(np.array(v))
             return {_ARRAY if isinstance(v, np.ndarray) else _SCALAR: len(arrays) - 1}
-        if isinstance(v, list):
+        # Exactly these: what is derived from them (namedtuple, defaultdict) would come back as another type.
+        if type(v) is list:
             return [take(x) for x in v]
-        if isinstance(v, tuple):
+        if type(v) is tuple:
             return {_TUPLE: [take(x) for x in v]}
-        if isinstance(v, dict) and all(isinstance(k, str) for k in v) and not _MARKS & set(v):
+        if type(v) is dict and all(isinstance(k, str) for k in v) and not _MARKS & set(v):
             return {k: take(x) for k, x in v.items()}
-        what = 'a dict with other keys than str' if isinstance(v, dict) else f'a {type(v).__name__}'
+        what = 'a dict with other keys than str' if type(v) is dict else f'a {type(v).__name__}'
         raise TypeError(f'state attribute {name!r} holds {what}, which cannot be carried to other workers; use JSON values '
                         f'(None, bool, int, float, str, lists, tuples, dicts with str keys), NumPy or NDArray arrays, or '
                         f'an object with state_dict and load_state_dict')

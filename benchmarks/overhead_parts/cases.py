@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 
-__all__ = ['Case', 'CASES', 'GOAL', 'GOAL_FROM_SECONDS', 'ARRAYS', 'LOOPS', 'VARIANTS']
+__all__ = ['Case', 'CASES', 'GOAL', 'GOAL_FROM_SECONDS', 'DISTURBED', 'ARRAYS', 'LOOPS', 'VARIANTS']
 
 # The goal holds for networks whose step takes this long at least.
 GOAL, GOAL_FROM_SECONDS = 1.02, 0.05
+
+# A round counts as disturbed if processes of others use more than this part of the machine.
+DISTURBED = 0.1
 
 # Arrays that the parameters of a commit are spread over: as many as ResNet-50 has.
 ARRAYS = 160

@@ -2,7 +2,7 @@
 
 from statistics import median
 
-from benchmarks.overhead_parts.cases import CASES, GOAL, GOAL_FROM_SECONDS, LOOPS
+from benchmarks.overhead_parts.cases import CASES, DISTURBED, GOAL, GOAL_FROM_SECONDS, LOOPS
 
 __all__ = ['step_rows', 'commit_rows', 'step_table', 'commit_table', 'goal_line']
 
@@ -39,7 +39,7 @@ def step_rows(case, rounds):
         For each comparison and loop: the ratio of every round and their median; the median ratio of CPU times; and by how
         many milliseconds of CPU the Python thread is busier.
     """
-    rows = []
+    rows, load = [], _other_load(rounds)
     for label, (above, below) in _RATIOS.items():
         for loop in LOOPS:
             pairs = {quantity: [(_typical(jobs, *above, loop, quantity), _typical(jobs, *below, loop, quantity))
@@ -52,8 +52,13 @@ def step_rows(case, rounds):
                          'rounds': ratios, 'cpu_ratio': median(a / b for a, b in pairs['cpu_seconds']),
                          'more_host_ms': 1000 * median(a - b for a, b in pairs['host_seconds']),
                          'base_seconds': median(b for _, b in pairs['seconds']),
-                         'base_host_ms': 1000 * median(b for _, b in pairs['host_seconds'])})
+                         'base_host_ms': 1000 * median(b for _, b in pairs['host_seconds']),
+                         'other_load': load})
     return rows
+
+
+def _other_load(rounds):
+    return max(job.other_load for jobs in rounds for job in jobs.values())
 
 
 def _typical(jobs, kind, variant, loop, quantity):
@@ -65,11 +70,11 @@ def _typical(jobs, kind, variant, loop, quantity):
 
 def step_table(case, rows, rounds):
     """The rows of one case as text."""
-    load = max(job.other_load for jobs in rounds for job in jobs.values())
     launchers = {kind: median(jobs[kind].launcher_cpu for jobs in rounds if kind in jobs) for kind in rounds[0]}
     lines = [f'{CASES[case].title}: {1000 * rows[0]["base_seconds"]:.4g} ms an update with plain Horovod '
              f'(of the Python thread {rows[0]["base_host_ms"]:.2f} ms); {len(rounds)} rounds',
-             f'  other load on the machine: up to {100 * load:.0f} %; CPU of horovodrun itself, in % of one core: ' +
+             f'  other load on the machine: up to {100 * _other_load(rounds):.0f} %; '
+             'CPU of horovodrun itself, in % of one core: ' +
              ', '.join(f'{kind} {100 * cpu:.0f}' for kind, cpu in launchers.items()),
              f'  {"":38} {"loop":5} {"ratio":>6}  {"spread":13} {"CPU":>6} {"host ms":>8}  rounds']
     for row in rows:
@@ -136,4 +141,6 @@ def goal_line(rows):
     if not judged:
         return f'{goal}: no such step was measured'
     found = ', '.join(f'{row["case"]} {row["loop"]} {row["ratio"]:.3f}' for row in judged)
+    if max(row['other_load'] for row in judged) > DISTURBED:
+        return f'{goal}: not decided, since other processes used the machine meanwhile ({found})'
     return f'{goal}: {"reached" if all(row["ratio"] <= GOAL for row in judged) else "not reached"} ({found})'

@@ -1,8 +1,12 @@
-"""The workers of a new round wait for each other before `hvd.init`, where a wait cannot be ended.
+"""The workers of a new round meet before `hvd.init`, where a wait cannot be ended.
 
-Inside `hvd.init` a worker waits for the others in C++, for 30 s by default, and then aborts the process (status 134): all
+Inside `hvd.init` a worker waits for the others in C++, for a limited time, and then aborts the process (status 134): all
 survivors of a resize would die of one newcomer that is slow to start, or that was killed meanwhile. So they meet before it,
-over the driver's key-value store, where waiting can be explained, limited and given up.
+over the driver's key-value store.
+
+They wait there for a short while only. If somebody is still missing, all that are there ask the driver for the next round:
+it answers when those that are missing have asked as well, or have died, which it is the only one to know. A newcomer that
+comes to a round that was given up sees so, and asks too. By then all are ready, and the next meeting takes no time.
 """
 
 from __future__ import annotations
@@ -18,59 +22,84 @@ __all__ = ['gather']
 log = logging.getLogger('hvd_dynamic')
 
 _SCOPE = 'hvd_dynamic'
-_GO, _GIVEN_UP = 'go', 'given_up'
+# Rank 0 decides: `go` or `void`. It says `intent` before it looks for the last time whether somebody has `given_up`; who
+# gives up looks for `intent` after having said so. So at least one of the two sees the other, and nobody goes alone.
+_GO, _VOID, _INTENT, _GIVEN_UP = 'go', 'void', 'intent', 'given_up'
 _POLL_SECONDS = 0.05
-_SAY_AFTER = 10.0
+_DECISION_SECONDS = 60
 
 
-def gather(rendezvous, rank, size, timeout):
+def gather(rendezvous, rank, size, grace):
     """Return when all `size` workers of this round are here, ready for `hvd.init`.
 
-    Rank 0 watches for the others and gives the sign. The driver clears the store when it begins a round, so the keys need no
-    round in their names.
+    The driver clears the store when it begins a round, so the keys need no round in their names.
 
     Parameters
     ----------
     rendezvous : Rendezvous
     rank, size : int
         This worker's place.
-    timeout : float
-        Seconds to wait before the round is given up, by all.
+    grace : float
+        Seconds that rank 0 waits for those that are missing.
 
     Raises
     ------
     JoinFailed
-        If the round was given up, here or by another worker: ask for a place in the next one.
+        If the round was given up: ask for a place in the next one.
     ConnectionError
         If the driver is gone.
     """
     if size == 1:
         return
-    start, said = time.monotonic(), False
-    missing = list(range(1, size))
+    store = _Store(rendezvous)
     try:
-        rendezvous.put(_SCOPE, str(rank), b'here')
-        while True:
-            if rank == 0:
-                missing = [r for r in missing if rendezvous.get(_SCOPE, str(r)) is None]
-                if not missing:
-                    rendezvous.put(_SCOPE, _GO, b'go')
-                    return
-            elif rendezvous.get(_SCOPE, _GO) is not None:
-                return
-            if rendezvous.get(_SCOPE, _GIVEN_UP) is not None:
-                raise JoinFailed('another worker gave up this round')
-            waited = time.monotonic() - start
-            what = f'rank {", ".join(map(str, missing))}' if rank == 0 else 'rank 0, which gathers all workers'
-            if waited > timeout:
-                rendezvous.put(_SCOPE, _GIVEN_UP, b'given up')
-                log.warning('rank %d of %d gives up waiting for %s after %.0f s and asks for a new round',
-                            rank, size, what, waited)
-                raise JoinFailed(f'{what} did not come within {timeout:.0f} s')
-            if waited > _SAY_AFTER and not said:
-                said = True
-                if rank == 0:
-                    log.info('waiting for %s to start (for at most %.0f s more)', what, timeout - waited)
-            time.sleep(_POLL_SECONDS)
+        store.say(str(rank))
+        if rank == 0:
+            _lead(store, size, grace)
+        else:
+            _follow(store, grace)
     except (OSError, http.client.HTTPException) as error:
         raise ConnectionError(f'the elastic driver cannot be reached any more: {error}') from None
+
+
+class _Store:
+    def __init__(self, rendezvous):
+        self._rendezvous = rendezvous
+
+    def say(self, key):
+        self._rendezvous.put(_SCOPE, key, b'1')
+
+    def said(self, key):
+        return self._rendezvous.get(_SCOPE, key) is not None
+
+
+def _lead(store, size, grace):
+    end = time.monotonic() + grace
+    missing = list(range(1, size))
+    while True:
+        missing = [rank for rank in missing if not store.said(str(rank))]
+        if not missing:
+            store.say(_INTENT)
+        if store.said(_GIVEN_UP) or (missing and time.monotonic() > end):
+            store.say(_VOID)
+            if missing:
+                log.info('waiting for %s of %d workers to start', len(missing), size)
+            raise JoinFailed(f'{len(missing)} of {size} workers were not there yet')
+        if not missing:
+            store.say(_GO)
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def _follow(store, grace):
+    start = time.monotonic()
+    while not store.said(_GO):
+        if store.said(_VOID):
+            raise JoinFailed('rank 0 gave up this round')
+        waited = time.monotonic() - start
+        patience = _DECISION_SECONDS if store.said('0') else grace
+        if waited > patience and not store.said(_GIVEN_UP):
+            store.say(_GIVEN_UP)
+        if store.said(_GIVEN_UP) and (not store.said(_INTENT) or waited > 2 * _DECISION_SECONDS):
+            raise JoinFailed('rank 0 did not come')
+        time.sleep(_POLL_SECONDS)

@@ -36,16 +36,16 @@ class HorovodWorld(World):
     ----------
     slot_timeout : float, optional
         Seconds to wait for the driver's answer when a round ends. Default: HOROVOD_ELASTIC_TIMEOUT, else 600.
-    join_timeout : float, optional
-        Seconds to wait for the other workers of a round, newcomers that are starting among them. Default:
-        HVD_DYNAMIC_JOIN_TIMEOUT, else 120.
+    join_grace : float, optional
+        Seconds in which the workers of a round meet by themselves; after that they leave the waiting for those that are
+        still starting to the driver. Default: HVD_DYNAMIC_JOIN_GRACE, else 5.
     """
 
-    def __init__(self, slot_timeout=None, join_timeout=None):
+    def __init__(self, slot_timeout=None, join_grace=None):
         super().__init__()
         self.elastic = os.environ.get(ELASTIC) == '1'
         self._slot_timeout = float(slot_timeout or os.environ.get('HOROVOD_ELASTIC_TIMEOUT', 600))
-        self._join_timeout = float(join_timeout or os.environ.get('HVD_DYNAMIC_JOIN_TIMEOUT', 120))
+        self._join_grace = float(join_grace or os.environ.get('HVD_DYNAMIC_JOIN_GRACE', 5))
         self.rank = int(os.environ.get('HOROVOD_RANK', 0))
         self.size = int(os.environ.get('HOROVOD_SIZE', 1))
         self.local_rank = int(os.environ.get('HOROVOD_LOCAL_RANK', 0))
@@ -73,7 +73,7 @@ class HorovodWorld(World):
             self.rank, self.size = slot.rank, slot.size
         self._place_is_old = True
         if self.elastic:
-            gather(self._rendezvous, self.rank, self.size, self._join_timeout)
+            gather(self._rendezvous, self.rank, self.size, self._join_grace)
         before = open_sockets()
         elastic = os.environ.pop(ELASTIC, None)     # else hvd.init would ask a second time
         try:
@@ -143,4 +143,4 @@ def _keep_failures_apart():
     """
     if not hvd.nccl_built():
         os.environ.setdefault('HOROVOD_CACHE_CAPACITY', '0')
-        os.environ.setdefault('HOROVOD_GLOO_TIMEOUT_SECONDS', '10')
+        os.environ.setdefault('HOROVOD_GLOO_TIMEOUT_SECONDS', '15')

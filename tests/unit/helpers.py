@@ -236,8 +236,10 @@ class ThreadWorld(World):
         self._done = 0
         self.exchange(None, 'join', 0)
         self.group.pending = False
+        self.joined = True
 
     def leave(self, failed=False):
+        self.joined = False
         if failed:
             self.break_off()
 

@@ -1,4 +1,5 @@
 """GluonState: what is kept, what is put back, what is refused."""
+import collections
 import json
 
 import mxnet as mx
@@ -407,3 +408,35 @@ def test_digest_tells_states_apart():
     other.run(lambda state: setattr(state, 'best', 0.25))
     assert job.state.digest(arrays=False) != other.state.digest(arrays=False)
     assert json.dumps(job.state._committed.numbers)
+
+
+class Holder:
+    def __init__(self, content):
+        self.content = content
+
+    def state_dict(self):
+        return {'content': self.content}
+
+    def load_state_dict(self, state):
+        self.content = state['content']
+
+
+def test_rollback_undoes_freezing_and_multipliers():
+    job, seen = Job(), []
+
+    def change(job):
+        if not seen:
+            seen.append(1)
+            job.net[0].weight.grad_req, job.net[0].bias.lr_mult = 'null', 0.1
+            lose_worker(job)
+        else:
+            seen.append((job.net[0].weight.grad_req, job.net[0].bias.lr_mult))
+    job.train(epochs=1, after_update=change)
+    assert set(seen[1:]) == {('write', 1.0)}
+
+
+@pytest.mark.parametrize('value', [collections.namedtuple('Best', 'accuracy')(1), collections.OrderedDict(a=1),
+                                   collections.defaultdict(int), np.ma.masked_array([1, 2], [True, False]), Holder({1, 2})])
+def test_value_that_would_come_back_as_another_type_is_refused_when_it_is_set(value):
+    with pytest.raises(TypeError, match="state attribute 'best' holds a"):
+        Job(best=value)

@@ -437,3 +437,37 @@ def test_failure_while_a_round_begins_is_tried_again():
         return elastic._loop(world, job.state, functools.partial(job.loop(1), job.state))
     assert raise_errors(group.each(work)) == [5, 5]
     assert sorted(joins) == [0, 0, 1, 1] and same(jobs)
+
+
+def test_newcomer_gets_the_multipliers_that_the_script_has_set_on_its_way():
+    group = Group(2)
+    jobs = at_same_place(group)
+    for job in jobs:
+        job.state._params[0].lr_mult, job.state._params[1].wd_mult = 0.25, 3.0
+        job.trainer.optimizer.set_lr_mult({job.state._params[1].name: 0.5})
+        commit_anew(job)
+    newcomer, = group.announce(3)
+    group.worlds.append(newcomer)
+    jobs += [Job(world=newcomer, net=small_net(batchnorm=True, seed=9), reference=8)]
+    raise_errors(meet(group, jobs))
+    param = jobs[2].state._params
+    assert (param[0].lr_mult, param[1].wd_mult) == (0.25, 3.0)
+    assert list(jobs[2].trainer.optimizer.lr_mult.values()) == [0.5]
+
+
+def test_newcomer_in_another_training_function_leaves_and_takes_nothing_over():
+    group = Group(2)
+    jobs = at_same_place(group)
+    newcomer, = group.announce(3)
+    group.worlds.append(newcomer)
+    jobs += [Job(world=newcomer, net=small_net(batchnorm=True, seed=9), reference=8)]
+    before = jobs[2].everything()
+
+    def work(world):
+        jobs[world.rank].state.bind(world, 1 if world is newcomer else 2)
+        world.join()
+        synchronise(jobs[world.rank].state)
+    first, second, third = group.each(work)
+    assert type(first) is type(second) is JoinFailed
+    assert type(third) is ValueError and 'training function number 1 of its script, the others are in number 2' in str(third)
+    assert jobs[2].everything() == before

@@ -30,7 +30,8 @@ def test_update_uses_the_exact_mean_also_when_local_batches_differ():
 
 
 def test_last_update_of_an_epoch_is_the_mean_over_its_own_samples():
-    job, whole = Job(world=4, batch=3, samples=11), Job(batch=11, samples=11, reference=12)
+    job, whole = Job(world=4, batch=3, samples=11), Job(batch=11, samples=11)     # 12 samples an update there never are
+    job.schedule.reference_batch = 11
     whole.schedule.policy = policies.FixedGlobalBatch()
     job.train(epochs=1)
     whole.train(epochs=1)
@@ -399,3 +400,18 @@ def test_multipliers_of_parameters_hold():
 def test_learning_rate_cannot_be_set_beside_the_schedule():
     with pytest.raises(RuntimeError, match=r'set_learning_rate\(0.5\).*the schedule decides'):
         Job().trainer.set_learning_rate(0.5)
+
+
+@pytest.mark.parametrize('optimizer, parameters, message', [
+    ('sgld', {}, "'sgld' is not supported: every worker would draw noise of its own"),
+    ('lbsgd', {'batch_scale': 4}, "'lbsgd' with batch_scale=4 is not supported"),
+])
+def test_optimizer_with_which_workers_would_part_is_refused(optimizer, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        Job(optimizer=optimizer, optimizer_params=parameters)
+
+
+def test_batch_larger_than_the_data_set_scales_the_rate_by_what_there_is():
+    job = Job(batch=100000, samples=40, reference=20)
+    job.train(epochs=1)
+    assert job.schedule.lr_scale == 2.0
