@@ -315,7 +315,7 @@ def _draw_legend(figure, run, marks):
         handles += [Line2D([], [], color=MAIN, alpha=0.35, linewidth=0.9, label='loss of an update'),
                     Line2D([], [], color=MAIN, linewidth=2, label='smoothed')]
     figure.legend(handles=handles, loc='lower center', bbox_to_anchor=(0.5, 0.005),
-                  ncol=4 if len(handles) > 6 else 6, frameon=False, fontsize=10, labelcolor=INK,
+                  ncol=4 if len(handles) > 5 else 5, frameon=False, fontsize=10, labelcolor=INK,
                   handlelength=2.4, columnspacing=1.6)
 
 

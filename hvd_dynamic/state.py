@@ -356,6 +356,11 @@ class GluonState:
     def finish(self):
         """The training function has returned: commit the end, average the statistics, and wait for all workers."""
         self._settle()
+        if self._world.collective:
+            own = str(self._weights.checksum()).encode()
+            if len(set(self._world.allgather_bytes(own, 'finish.weights'))) > 1:
+                log.warning('the weights of the workers differ at the end: something in the script draws random numbers or '
+                            'changes parameters or optimizer differently on each worker')
         self.log_event('finished', samples=self._trainer.schedule.samples_seen)
 
     # -- what `sync` compares ------------------------------------------------------------------------------------

@@ -36,7 +36,8 @@ def main(argv=None):
         Default: the arguments of the command line.
     """
     args = arguments.parse(argv)
-    with told_in_one_line('train'):
+    with told_in_one_line('train', ValueError):
+        written = run_log(args)
         data = datasets.load(args.dataset, args.data_dir, channels=networks.channels_for(args.network),
                              classes=args.classes, seed=args.seed, **picture_size(args))
         net = networks.create(args.network, data.classes, data.input_shape)
@@ -59,7 +60,7 @@ def main(argv=None):
         trainer = dynamic.DynamicTrainer(net.collect_params(), args.optimizer, optimizer_options(args),
                                          schedule=schedule)
         # 4 all that a newcomer needs
-        state = dynamic.GluonState(net=net, trainer=trainer, sampler=sampler, run_log=run_log(args),
+        state = dynamic.GluonState(net=net, trainer=trainer, sampler=sampler, run_log=written,
                                    epoch=0, best_accuracy=0.0)
     evaluate = ClassificationEvaluator(data.test, args.batch_size, ctx, args.num_workers, args.dtype)
     progress = Progress(args.num_epochs, args.log_interval)

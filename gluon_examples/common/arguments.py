@@ -44,7 +44,7 @@ def positive_int(example):
 
 
 def whole_number(example):
-    return number(int, 'a whole number of at least 0', lambda value: 0 <= value < 2**31, example)
+    return number(int, 'a whole number from 0 to 2147483647', lambda value: 0 <= value < 2**31, example)
 
 
 def positive(example):
@@ -203,6 +203,9 @@ def complete(parser, args, defaults):
     defaults : dict
         The recipe's values for flags that were left out.
     """
+    if args.num_epochs is not None and defaults['warmup_epochs'] >= args.num_epochs:
+        # A trial of an epoch or two needs no other flag to be changed.
+        defaults = {**defaults, 'warmup_epochs': args.num_epochs / 10}
     _check_combinations(parser, args, defaults)
     if args.optimizer == 'adam':
         defaults = {**defaults, 'lr': _ADAM_LR}

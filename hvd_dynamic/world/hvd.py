@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 
 import horovod.mxnet as hvd
 import mxnet as mx
@@ -21,6 +22,7 @@ __all__ = ['HorovodWorld']
 log = logging.getLogger('hvd_dynamic')
 
 ELASTIC = 'HOROVOD_ELASTIC'
+_SAY_AFTER = 10         # seconds
 
 
 class HorovodWorld(World):
@@ -65,7 +67,7 @@ class HorovodWorld(World):
         if self.elastic and self._place_is_old:
             # The round that begins knows of all changes so far; one that comes from here on calls for another round.
             self._listener.changed.clear()
-            slot = self._rendezvous.ask_slot(self._host, self.local_rank, self._slot_timeout)
+            slot = self._ask_slot()
             if slot.removed:
                 self._listener.close()
                 raise WorkerRemoved(f'{self.member.slot} has no place in the next round')
@@ -90,6 +92,18 @@ class HorovodWorld(World):
         self.rank, self.size, self.local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
         self.generation += 1
         self.joined = True
+
+    def _ask_slot(self):
+        # Said by one worker: all wait for the same.
+        timer = threading.Timer(_SAY_AFTER, log.log, [
+            logging.INFO if self.rank == 0 else logging.DEBUG, 'waiting for the elastic driver to begin a round: until '
+            'there are --min-np slots, and newcomers have started (for at most %.0f s)', self._slot_timeout])
+        timer.daemon = True
+        timer.start()
+        try:
+            return self._rendezvous.ask_slot(self._host, self.local_rank, self._slot_timeout)
+        finally:
+            timer.cancel()
 
     def leave(self, failed=False):
         if failed:
