@@ -38,8 +38,8 @@ BAD_VALUES = [
     ('--batch-size', '0', "must be a whole number of at least 1, got '0'; for example 32"),
     ('--batch-size', '3.5', "must be a whole number of at least 1, got '3.5'"),
     ('--num-epochs', '-1', "must be a whole number of at least 1, got '-1'"),
-    ('--num-workers', '-2', "must be a whole number of at least 0, got '-2'"),
-    ('-j', 'two', "must be a whole number of at least 0, got 'two'"),
+    ('--num-workers', '-2', "must be a whole number from 0 to 2147483647, got '-2'"),
+    ('-j', 'two', "must be a whole number from 0 to 2147483647, got 'two'"),
     ('--lr', '0', "must be a number above 0, got '0'; for example 0.1"),
     ('--lr', 'nan', "must be a number above 0, got 'nan'"),
     ('--lr', 'inf', "must be a number above 0, got 'inf'"),
@@ -51,11 +51,11 @@ BAD_VALUES = [
     ('--momentum', '1', "must be a number from 0 up to, but not including, 1, got '1'; for example 0.9"),
     ('--wd', '-1', "must be a number of at least 0, got '-1'"),
     ('--label-smoothing', '1', "must be a number from 0 up to, but not including, 1, got '1'"),
-    ('--seed', '-1', "must be a whole number of at least 0, got '-1'"),
+    ('--seed', '-1', "must be a whole number from 0 to 2147483647, got '-1'"),
     ('--transition-updates', '0', "must be a whole number of at least 1, got '0'; for example 64"),
     ('--reference-batch', '0', "must be a whole number of at least 1, got '0'; for example 256"),
     ('--max-local-batch', '-8', "must be a whole number of at least 1, got '-8'"),
-    ('--save-frequency', '-1', "must be a whole number of at least 0, got '-1'"),
+    ('--save-frequency', '-1', "must be a whole number from 0 to 2147483647, got '-1'"),
     ('--log-interval', '0', "must be a whole number of at least 1, got '0'"),
     ('--crop-ratio', '1.5', "must be a number above 0, at most 1, got '1.5'; for example 0.875"),
     ('--classes', '0', "must be a whole number of at least 1, got '0'"),
@@ -113,7 +113,6 @@ BAD_COMBINATIONS = [
         ['--num-epochs', '5', '--warmup-epochs', '5'],
         'argument --warmup-epochs: must be less than --num-epochs (5), got 5',
     ),
-    (['--num-epochs', '2'], 'argument --warmup-epochs: must be less than --num-epochs (2), got 2'),
     (
         ['--lr-mode', 'step', '--lr-decay-epoch', '10,30'],
         'argument --lr-decay-epoch: must be less than --num-epochs (30), got 30',
@@ -448,3 +447,8 @@ def test_list_of_hosts_follows_resize(tmp_path):
     assert subprocess.check_output([str(script)], text=True) == 'localhost:2\n'
     job.resize(3)
     assert subprocess.check_output([str(script)], text=True) == 'localhost:3\n'
+
+
+def test_trial_of_an_epoch_needs_no_other_warm_up():
+    args = arguments.parse(['--num-epochs', '1'])
+    assert args.warmup_epochs == 0.1

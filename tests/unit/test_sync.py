@@ -333,7 +333,7 @@ def test_gradients_travel_once_and_with_an_update_nothing_else_but_two_numbers(n
     assert same(jobs) and not np.array_equal(plain[0], jobs[0].weights()[0])
     assert group.bytes_of('grad') == 5 * (sum(w.nbytes for w in plain) + 2 * 4)
     others = {name for name, _ in group.sent if not name.startswith(('grad', 'sync.'))}
-    assert others == {'barrier'}
+    assert others == {'barrier', 'finish.weights'}
 
 
 @pytest.mark.parametrize('num_groups', [-1, 1.5, True, 'two'])
@@ -471,3 +471,18 @@ def test_newcomer_in_another_training_function_leaves_and_takes_nothing_over():
     assert type(first) is type(second) is JoinFailed
     assert type(third) is ValueError and 'training function number 1 of its script, the others are in number 2' in str(third)
     assert jobs[2].everything() == before
+
+
+def test_weights_that_part_are_told_at_the_end(caplog):
+    group = Group(2)
+    jobs = jobs_of(group)
+
+    def part(world):
+        job = jobs[world.rank]
+        job.state.bind(world)
+        world.join()
+        job.state.begin_round(synchronise(job.state))
+        job.state._params[0].data()[:] += world.rank
+        job.state.finish()
+    raise_errors(group.each(part))
+    assert 'the weights of the workers differ at the end' in caplog.text
