@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import os
 import socket
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ class Member:
     token: str
 
 
-class World:
+class World(abc.ABC):
     """The workers of a job. All collectives are called by all workers in the same order.
 
     Attributes
@@ -63,6 +64,7 @@ class World:
         """The workers that this process serves, in rank order: token to ``host:slot``."""
         return {self.member.token: self.member.slot}
 
+    @abc.abstractmethod
     def join(self):
         """Enter the job, at first or again after `leave`; blocks until all workers of the new world have.
 
@@ -71,8 +73,8 @@ class World:
         WorkerRemoved
             If this worker has no place in the new world.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def leave(self, failed=False):
         """Leave the present world; whatever is in flight is ended with an error. `join` enters the next one.
 
@@ -81,21 +83,21 @@ class World:
         failed : bool
             Because a collective failed: pass the news on to the others.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def resize_pending(self):
         """Whether this worker was told that the set of hosts has changed (true on at least one worker)."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def allreduce_(self, array, name, priority=0):
         """Sum an NDArray over the workers, in place and asynchronously (as any MXNet operation)."""
-        raise NotImplementedError
 
     def allreduce_group_(self, arrays, name):
         """Sum NDArrays of one type as a single operation: each in place, once all are ready on all workers."""
         for i, array in enumerate(arrays):
             self.allreduce_(array, f'{name}.{i}')
 
+    @abc.abstractmethod
     def allgather_bytes(self, data, name):
         """What every worker gives, by rank; blocks.
 
@@ -108,7 +110,6 @@ class World:
         -------
         list of bytes
         """
-        raise NotImplementedError
 
     def allreduce_sum(self, array, name='sum'):
         """Sum a NumPy array over the workers, in its own dtype (float64 and int64 are exact); blocks.

@@ -78,9 +78,9 @@ def test_process_without_a_launcher_is_a_world_of_one():
 def test_workers_are_told_apart_by_token_and_slot(monkeypatch):
     monkeypatch.setenv('HOROVOD_HOSTNAME', 'node-7')
     monkeypatch.setenv('HOROVOD_LOCAL_RANK', '3')
-    one, other = World(), World()
+    one, other = VirtualWorld(), VirtualWorld()
     assert one.member.slot == other.member.slot == 'node-7:3' and one.member.token != other.member.token
-    assert one.members() == {one.member.token: 'node-7:3'}
+    assert World.members(one) == {one.member.token: 'node-7:3'}
 
 
 def test_job_of_fixed_size_may_enter_its_world_twice(monkeypatch):
