@@ -81,6 +81,7 @@ class ElasticSampler:
         self._epoch = 0
         self._cursor = 0
         self._resumed = True
+        self.in_use = False         # whether a loader has ever asked for batches
         self._follows_epoch = False
         self._fixed_global_batch = None
         self._max_local_batch = None
@@ -225,6 +226,7 @@ class ElasticSampler:
     # -- a batch sampler for gluon.data.DataLoader ---------------------------------------------------------------
 
     def __iter__(self):
+        self.in_use = True
         # Without GluonState's `epoch` the end of a loop begins the next epoch - but not the first loop after a resize
         # or restore: that one goes on where the interrupted loop was, even if nothing is left of its epoch.
         if not self._follows_epoch and not self._resumed and self.next_update() is None:

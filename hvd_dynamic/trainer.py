@@ -17,6 +17,8 @@ __all__ = ['DynamicTrainer', 'UpdateRecord']
 
 log = logging.getLogger('hvd_dynamic')
 
+_PATIENCE = 200     # updates without a commit after a resize was announced
+
 
 @dataclass
 class UpdateRecord:
@@ -93,7 +95,7 @@ class DynamicTrainer(gluon.Trainer):
         self._world = self._sampler = None
         self._record = self._control = None         # of the update in flight
         self._confirmed = []
-        self._resize_agreed = False
+        self._resize_agreed, self._kept_waiting = False, 0
         self._pass, self._sizes = 0, None
         self._accumulating, self._several = [], False
         self._loss_sum = None
@@ -118,7 +120,7 @@ class DynamicTrainer(gluon.Trainer):
         """A new world has been entered, or the last commit restored: nothing is in flight any more."""
         self._record = self._control = self._loss_sum = self._sizes = None
         self._confirmed, self._pass = [], 0
-        self._resize_agreed, self._reduced = False, False
+        self._resize_agreed, self._reduced, self._kept_waiting = False, False, 0
         self._arrange_accumulation()
 
     def _arrange_accumulation(self):
@@ -200,7 +202,14 @@ class DynamicTrainer(gluon.Trainer):
             raise ValueError(f'trainer.step got batch_size={batch_size}, but the sampler dealt out {expected} samples for '
                              f'this batch (update {self.update_count + 1}, epoch {cut.epoch}): pass len(data), and call '
                              f'step once for every batch of a loader made with batch_sampler=sampler')
+        if not self._sampler.in_use:
+            self._sampler.in_use = True
+            log.warning('the batches do not come from the sampler: make the loader with DataLoader(data_set, '
+                        'batch_sampler=sampler), or samples will be used twice or not at all')
         if loss is not None:
+            if loss.size == 1 and batch_size > 1:
+                raise ValueError(f'loss is a single number for {batch_size} samples; give the per-sample losses, as they '
+                                 f'are before any mean')
             total = loss.astype('float32').sum().reshape(1)
             self._loss_sum = total if self._loss_sum is None else self._loss_sum + total
         if self._several:
@@ -293,6 +302,10 @@ class DynamicTrainer(gluon.Trainer):
         self._sampler.advance()
         self.update_count += 1
         self._pass, self._sizes, self._reduced = 0, None, False
+        if self.resize_agreed:
+            self._kept_waiting += 1
+            if self._kept_waiting == _PATIENCE and self._world.rank == 0:
+                log.warning('a resize was announced %d updates ago and waits for state.commit()', _PATIENCE)
 
     def _scale_momentum(self, factor):
         if self._momentum_of is None:

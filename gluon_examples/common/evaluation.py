@@ -83,7 +83,7 @@ class ClassificationEvaluator:
         -------
         Evaluation
         """
-        self._batches.rank, self._batches.size = world.rank, world.size
+        self._batches.rank, self._batches.size = world.shard
         answers = []
         for data, label in self._loader:
             label = label.as_in_context(self._ctx)

@@ -56,6 +56,11 @@ class World(abc.ABC):
         return (self.rank,)
 
     @property
+    def shard(self):
+        """``(number, count)``: which part of an evaluation this process computes, of how many."""
+        return self.rank, self.size
+
+    @property
     def collective(self):
         """Whether other processes take part, so that collectives are needed at all."""
         return self.size > 1

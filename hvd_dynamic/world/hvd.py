@@ -64,6 +64,9 @@ class HorovodWorld(World):
                                                self._listener.secret_key)
 
     def join(self):
+        if self.generation == 0 and hvd.is_initialized():
+            raise RuntimeError('Horovod is initialised already: remove hvd.init() from your script; hvd_dynamic.init() '
+                               'stands in its place')
         if self.elastic and self._place_is_old:
             # The round that begins knows of all changes so far; one that comes from here on calls for another round.
             self._listener.changed.clear()

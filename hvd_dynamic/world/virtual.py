@@ -43,6 +43,10 @@ class VirtualWorld(World):
     def ranks(self):
         return tuple(range(self.size))
 
+    @property
+    def shard(self):
+        return 0, 1     # this process serves all workers
+
     def members(self):
         return {f'{self.member.token}-{rank}': f'virtual:{rank}' for rank in self.ranks}
 

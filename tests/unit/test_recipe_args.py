@@ -330,7 +330,7 @@ class OneOf:
     """The world as one of several workers sees it; remembers what is to be added up."""
 
     def __init__(self, rank, size):
-        self.rank, self.size, self.sent = rank, size, None
+        self.shard, self.sent = (rank, size), None
 
     def allreduce_sum(self, array):
         self.sent = array

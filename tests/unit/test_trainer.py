@@ -415,3 +415,37 @@ def test_batch_larger_than_the_data_set_scales_the_rate_by_what_there_is():
     job = Job(batch=100000, samples=40, reference=20)
     job.train(epochs=1)
     assert job.schedule.lr_scale == 2.0
+
+
+def test_mean_of_the_losses_is_no_per_sample_loss():
+    job = Job()
+
+    def train(state):
+        loss = job.backward(next(iter(job.sampler)))
+        job.trainer.step(4, loss=loss.mean())
+    with pytest.raises(ValueError, match='loss is a single number for 4 samples; give the per-sample losses'):
+        once(job, train)
+
+
+def test_loader_that_does_not_use_the_sampler_is_told_once(caplog):
+    job = Job()
+
+    def train(state):
+        for _ in range(3):
+            job.backward([0, 1, 2, 3])
+            job.trainer.step(4)
+    once(job, train)
+    assert caplog.text.count('the batches do not come from the sampler') == 1
+
+
+def test_resize_that_waits_for_a_commit_is_told(caplog, monkeypatch):
+    monkeypatch.setattr('hvd_dynamic.trainer._PATIENCE', 3)
+    job = Job()
+
+    def train(state):
+        job.world.resize(2)
+        for batch in job.sampler:
+            job.backward(batch)
+            job.trainer.step(len(batch))
+    once(job, train)
+    assert caplog.text.count('a resize was announced 3 updates ago and waits for state.commit()') == 1

@@ -89,9 +89,22 @@ def test_job_of_fixed_size_may_enter_its_world_twice(monkeypatch):
 
     from hvd_dynamic.world import hvd as module
     fake = types.SimpleNamespace(init=lambda: None, shutdown=lambda: None, rank=lambda: 0, size=lambda: 1,
-                                 local_rank=lambda: 0)
+                                 local_rank=lambda: 0, is_initialized=lambda: False)
     monkeypatch.setattr(module, 'hvd', fake)
     world = hvd_dynamic.HorovodWorld()
     world.join()
     world.join()
     assert (world.rank, world.size, world.elastic) == (0, 1, False) and not world.resize_pending()
+
+
+def test_init_of_horovod_that_was_left_in_the_script_is_told(monkeypatch):
+    from hvd_dynamic.world import hvd as module
+    monkeypatch.setattr(module.hvd, 'is_initialized', lambda: True)
+    with pytest.raises(RuntimeError, match=r'remove hvd.init\(\) from your script'):
+        hvd_dynamic.HorovodWorld().join()
+
+
+def test_evaluation_is_shared_by_processes_not_by_virtual_workers():
+    world = VirtualWorld(8)
+    world.join()
+    assert (world.size, world.shard) == (8, (0, 1))
