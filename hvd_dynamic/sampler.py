@@ -163,12 +163,17 @@ class ElasticSampler:
 
     def passes(self, update):
         """The sizes of the batches that this process computes for an update: one each, or more (accumulation)."""
-        sizes = []
-        for rank in self.ranks:
-            count = update.counts[rank]
-            limit = self._max_local_batch or count
-            sizes.extend(_split(count, -(-count // limit)))
-        return sizes
+        return [size for rank in self.ranks for size in self._pass_sizes(update.counts[rank])]
+
+    @property
+    def most_passes(self):
+        """Batches that this process computes for a full update; no other update takes more."""
+        full = self._full_counts()
+        return sum(len(self._pass_sizes(full[rank])) for rank in self.ranks)
+
+    def _pass_sizes(self, count):
+        limit = self._max_local_batch or count
+        return _split(count, -(-count // limit))
 
     def advance(self):
         """The update at hand is done: move the cursor past it."""
@@ -240,8 +245,7 @@ class ElasticSampler:
             for rank in self.ranks:
                 offset, count = update.part(rank)
                 samples = self._stream(update.start + offset, count)
-                limit = self._max_local_batch or count
-                for size in _split(count, -(-count // limit)):
+                for size in self._pass_sizes(count):
                     yield samples[:size].tolist()
                     samples = samples[size:]
             cursor += update.global_batch
@@ -251,7 +255,7 @@ class ElasticSampler:
         if self.next_update() is None:
             return 0
         full = self._full_counts()
-        passes_full = len(self.passes(Update(0, 0, full, 0)))
+        passes_full = self.most_passes
         updates, rest = divmod(self.samples_left, sum(full))
         if rest < self.size:
             return updates * passes_full

@@ -100,6 +100,8 @@ class DynamicTrainer(gluon.Trainer):
         self._accumulating, self._several = [], False
         self._loss_sum = None
         self._reduced = False
+        self._constants = {}
+        self._told_of_loader = False
 
     def _check_parameters(self):
         for param in self._params:
@@ -125,9 +127,8 @@ class DynamicTrainer(gluon.Trainer):
 
     def _arrange_accumulation(self):
         # Several passes an update add to the gradients; with one, backward overwrites them, as usual.
-        full = self._sampler._full_counts()
-        several = len(self._sampler.ranks) > 1 or (self._sampler._max_local_batch or max(full)) < max(full)
-        if several:
+        self._several = self._sampler.most_passes > 1
+        if self._several:
             self._add_gradients()
             self._zero_gradients()
         else:
@@ -135,8 +136,6 @@ class DynamicTrainer(gluon.Trainer):
                 if param.grad_req == 'add':         # else it has been frozen meanwhile
                     param.grad_req = 'write'
             self._accumulating = []
-        self._constants = {}
-        self._several = several
 
     def _add_gradients(self):
         """Have backward add to the gradients in place of overwriting them; those that are there are kept."""
@@ -202,8 +201,8 @@ class DynamicTrainer(gluon.Trainer):
             raise ValueError(f'trainer.step got batch_size={batch_size}, but the sampler dealt out {expected} samples for '
                              f'this batch (update {self.update_count + 1}, epoch {cut.epoch}): pass len(data), and call '
                              f'step once for every batch of a loader made with batch_sampler=sampler')
-        if not self._sampler.in_use:
-            self._sampler.in_use = True
+        if not self._sampler.in_use and not self._told_of_loader:
+            self._told_of_loader = True
             log.warning('the batches do not come from the sampler: make the loader with DataLoader(data_set, '
                         'batch_sampler=sampler), or samples will be used twice or not at all')
         if loss is not None:

@@ -49,7 +49,7 @@ class Images(gluon.data.Dataset):
         return self.images[index], self.labels[index]
 
 
-class RawImages(gluon.data.Dataset):
+class RawImages(Images):
     """Images in memory that still go through transforms.
 
     Parameters
@@ -58,12 +58,6 @@ class RawImages(gluon.data.Dataset):
         N x height x width x channels.
     labels : array of int32
     """
-
-    def __init__(self, images, labels):
-        self.images, self.labels = images, labels
-
-    def __len__(self):
-        return len(self.images)
 
     def __getitem__(self, index):
         return nd.array(self.images[index], dtype='uint8'), self.labels[index]
