@@ -12,6 +12,7 @@ from mxnet import gluon
 
 from . import optimizers
 from .schedule import Decision, DynamicSchedule
+from .updater import Updater
 
 __all__ = ['DynamicTrainer', 'UpdateRecord']
 
@@ -81,8 +82,11 @@ class DynamicTrainer(gluon.Trainer):
         super().__init__(params, optimizer, optimizer_params, kvstore=None)
         self._check_parameters()
         optimizers.check(self._optimizer)
+        on_cpu = all(ctx.device_type == 'cpu' for ctx in self._contexts)
+        if on_cpu:
+            self._updaters = [Updater(self._optimizer)]
         if num_groups is None:
-            num_groups = int(all(ctx.device_type == 'cpu' for ctx in self._contexts))
+            num_groups = int(on_cpu)
         if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 0:
             raise ValueError(f'num_groups must be an integer of at least 0, got {num_groups!r}')
         self._num_groups = num_groups
