@@ -187,9 +187,10 @@ def _loop(world, state, train):
             failed, begun, stopped = False, 0, None
             result = train()
             state.finish()
+            world.end()
             return result
-        except WorkerRemoved:
-            log.info('%s leaves the job: its slot was taken away', world.member.slot)
+        except WorkerRemoved as reason:
+            log.info('%s leaves the job: %s', world.member.slot, reason)
             sys.exit(0)
         except Resize:
             stopped = time.perf_counter()

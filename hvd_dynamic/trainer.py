@@ -266,13 +266,14 @@ class DynamicTrainer(gluon.Trainer):
         self._finish(ignore_stale_grad)
 
     def _make_control(self):
-        """``[workers that were told of a resize, sum of losses]``, to travel with the gradients."""
+        """``[workers that know of a change, that want to leave, sum of losses]``, to travel with the gradients."""
         loss, self._loss_sum = self._loss_sum, None
         if not self._world.collective:
             return loss
-        flag = 1.0 if self._world.resize_pending() else 0.0
         context = loss.context if loss is not None else self._contexts[0]
-        return mx.nd.concat(self._constant(flag, context), self._constant(np.nan, context) if loss is None else loss, dim=0)
+        signals = self._world.change_announced(), self._world.resize_pending()
+        return mx.nd.concat(*[self._constant(float(signal), context) for signal in signals],
+                            self._constant(np.nan, context) if loss is None else loss, dim=0)
 
     def _constant(self, value, context):
         # Made once: making an array from a Python number waits until all that is queued on a CPU is done.
@@ -331,10 +332,14 @@ class DynamicTrainer(gluon.Trainer):
         if self._record is None:
             return
         if self._world.collective:
-            flag, loss = self._control.asnumpy().tolist()
-            self._resize_agreed = self._resize_agreed or flag > 0
+            announced, leaving, loss = self._control.asnumpy().tolist()
+            self._resize_agreed = self._resize_agreed or leaving > 0
+            announced = announced > 0
         else:
+            announced = self._world.change_announced()
             loss = float('nan') if self._control is None else float(self._control.asscalar())
+        if announced:
+            self._world.prepare()
         record, self._record, self._control = self._record, None, None
         record.loss = None if np.isnan(loss) else loss / record.cut.global_batch
         record.seconds = time.perf_counter() - record.started

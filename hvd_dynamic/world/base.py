@@ -39,6 +39,8 @@ class World(abc.ABC):
         How often the world has been joined.
     joined : bool
         Whether this worker is in a world at present.
+    fits : callable
+        Whether training is possible with a number of workers; newcomers that are too many wait.
     """
 
     elastic = False
@@ -47,6 +49,7 @@ class World(abc.ABC):
         self.rank, self.size, self.local_rank = 0, 1, 0
         self.generation = 0
         self.joined = False
+        self.fits = lambda size: True
         host = os.environ.get('HOROVOD_HOSTNAME') or socket.gethostname()
         slot = os.environ.get('HOROVOD_LOCAL_RANK', '0')
         self.member = Member(f'{host}:{slot}', os.urandom(8).hex())
@@ -89,9 +92,19 @@ class World(abc.ABC):
             Because a collective failed: pass the news on to the others.
         """
 
+    def change_announced(self):
+        """Whether this worker was told that the set of hosts has changed (true on at least one worker)."""
+        return False
+
+    def prepare(self):      # noqa: B027
+        """All workers know by now that the hosts have changed: prepare the next world while training goes on in this one."""
+
     @abc.abstractmethod
     def resize_pending(self):
-        """Whether this worker was told that the set of hosts has changed (true on at least one worker)."""
+        """Whether the next world is prepared, so that this one should be left (true on at least one worker)."""
+
+    def end(self):          # noqa: B027
+        """Training is over; nobody will join any more."""
 
     @abc.abstractmethod
     def allreduce_(self, array, name, priority=0):

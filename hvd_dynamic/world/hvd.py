@@ -2,120 +2,150 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
-import threading
+import time
 
 import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
-from ..errors import JoinFailed
-from .base import WorkerRemoved, World
-from .gathering import gather
+from .base import World
 from .listener import listen
-from .rendezvous import Rendezvous
+from .membership import Membership, place_in
+from .rendezvous import Rendezvous, Slot
 from .sockets import hang_up, open_sockets
+from .starting import initialise
 
 __all__ = ['HorovodWorld']
 
 log = logging.getLogger('hvd_dynamic')
 
 ELASTIC = 'HOROVOD_ELASTIC'
-_SAY_AFTER = 10         # seconds
+_SAY_EVERY = 10         # seconds
+_SETTLE_SECONDS = 20
 
 
 class HorovodWorld(World):
     """One worker a process, one process a Horovod rank.
 
-    A worker is started with its place in the environment. For every later round it asks the driver from Python, before
-    `hvd.init`: a worker that was removed gets a plain answer, where Horovod itself would abort the process with status
-    134 (horovod issues 2484 and 3264).
+    The driver starts workers; which of them train together is agreed on among them (`hvd_dynamic.world.membership`), so that
+    training goes on until newcomers are ready, and a worker that was removed gets a plain answer, where Horovod itself would
+    abort the process with status 134 (horovod issues 2484 and 3264).
 
     Only allreduce and allgather are used: under MXNet, Horovod's broadcast and alltoall read a name that may be freed.
 
     Parameters
     ----------
+    warm_timeout : float, optional
+        Seconds for which training goes on, after hosts have changed, while some newcomers are ready and others are not. 0:
+        training stops at once and waits for them. Default: HVD_DYNAMIC_WARM_TIMEOUT, else 120.
     slot_timeout : float, optional
-        Seconds to wait for the driver's answer when a round ends. Default: HOROVOD_ELASTIC_TIMEOUT, else 600.
+        Seconds to wait for a new world without a sign that anybody is at work on it. Default: HOROVOD_ELASTIC_TIMEOUT, else
+        600.
     join_grace : float, optional
-        Seconds in which the workers of a round meet by themselves; after that they leave the waiting for those that are
+        Seconds in which the workers of a new world wait for each other; after that they leave the waiting for those that are
         still starting to the driver. Default: HVD_DYNAMIC_JOIN_GRACE, else 5.
+
+    Raises
+    ------
+    ValueError
+        For a negative number of seconds.
     """
 
-    def __init__(self, slot_timeout=None, join_grace=None):
+    def __init__(self, warm_timeout=None, slot_timeout=None, join_grace=None):
         super().__init__()
         self.elastic = os.environ.get(ELASTIC) == '1'
-        self._slot_timeout = float(slot_timeout or os.environ.get('HOROVOD_ELASTIC_TIMEOUT', 600))
-        self._join_grace = float(join_grace or os.environ.get('HVD_DYNAMIC_JOIN_GRACE', 5))
+        warm_timeout = _seconds('warm_timeout', warm_timeout, 'HVD_DYNAMIC_WARM_TIMEOUT', 120)
+        join_grace = _seconds('join_grace', join_grace, 'HVD_DYNAMIC_JOIN_GRACE', 5)
+        self._slot_timeout = _seconds('slot_timeout', slot_timeout, 'HOROVOD_ELASTIC_TIMEOUT', 600)
+        self._stop_at_once = warm_timeout == 0
         self.rank = int(os.environ.get('HOROVOD_RANK', 0))
         self.size = int(os.environ.get('HOROVOD_SIZE', 1))
         self.local_rank = int(os.environ.get('HOROVOD_LOCAL_RANK', 0))
-        self._host = self.member.slot.rsplit(':', 1)[0]
-        self._place_is_old = False
+        self._failed = self._over = False
         self._connections = {}
-        self._listener = self._rendezvous = None
+        self._listener = self._members = None
         if self.elastic:
             _keep_failures_apart()
+            host = self.member.slot.rsplit(':', 1)[0]
             # Registered before anything else is built, so that no change of hosts goes unheard meanwhile.
-            self._rendezvous = Rendezvous.from_environment()
+            rendezvous = Rendezvous.from_environment()
             self._listener = listen()
-            self._rendezvous.register_listener(self._host, self.local_rank, self._listener.addresses,
-                                               self._listener.secret_key)
+            rendezvous.register_listener(host, self.local_rank, self._listener.addresses, self._listener.secret_key)
+            self._members = Membership(rendezvous, host, self.local_rank, self.member.token,
+                                       Slot(self.rank, self.size, self.local_rank, 1, 0, 1), warm_timeout, join_grace)
+            self._members.fits = lambda size: self.fits(size)
+            atexit.register(self._close)
 
     def join(self):
         if self.generation == 0 and hvd.is_initialized():
             raise RuntimeError('Horovod is initialised already: remove hvd.init() from your script; hvd_dynamic.init() '
                                'stands in its place')
-        if self.elastic and self._place_is_old:
-            # The round that begins knows of all changes so far; one that comes from here on calls for another round.
-            self._listener.changed.clear()
-            slot = self._ask_slot()
-            if slot.removed:
-                self._listener.close()
-                raise WorkerRemoved(f'{self.member.slot} has no place in the next round')
-            slot.to_environment()
-            self.rank, self.size = slot.rank, slot.size
-        self._place_is_old = True
         if self.elastic:
-            gather(self._rendezvous, self.rank, self.size, self._join_grace)
+            if self._stop_at_once:
+                # The round that begins knows of all changes so far; one that comes from here on calls for another round.
+                self._listener.clear()
+            self._members.enter(self._failed)
+            crew = self._wait()
+            place_in(crew.slots, crew.rank).to_environment()
         before = open_sockets()
-        elastic = os.environ.pop(ELASTIC, None)     # else hvd.init would ask a second time
+        elastic = os.environ.pop(ELASTIC, None)     # else hvd.init would ask the driver a second time
         try:
-            hvd.init()
-        except Exception as error:
-            if not self.elastic:
-                raise
-            raise JoinFailed(f'the workers of a new round did not find together: {error}') from error
+            initialise() if self.elastic else hvd.init()
         finally:
             if elastic is not None:
                 os.environ[ELASTIC] = elastic
         after = open_sockets()
         self._connections = {fd: identity for fd, identity in after.items() if before.get(fd) != identity}
-        self.rank, self.size, self.local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
+        self.rank, self.size = hvd.rank(), hvd.size()
         self.generation += 1
-        self.joined = True
+        self.joined, self._failed = True, False
 
-    def _ask_slot(self):
-        # Said by one worker: all wait for the same.
-        timer = threading.Timer(_SAY_AFTER, log.log, [
-            logging.INFO if self.rank == 0 else logging.DEBUG, 'waiting for the elastic driver to begin a round: until '
-            'there are --min-np slots, and newcomers have started (for at most %.0f s)', self._slot_timeout])
-        timer.daemon = True
-        timer.start()
-        try:
-            return self._rendezvous.ask_slot(self._host, self.local_rank, self._slot_timeout)
-        finally:
-            timer.cancel()
+    def _wait(self):
+        start = said = time.monotonic()
+        while True:
+            crew = self._members.wait(1)
+            if crew is not None:
+                return crew
+            left = self._slot_timeout - self._members.idle_seconds
+            if left < 0:
+                raise ConnectionError(f'{self.member.slot} has waited {time.monotonic() - start:.0f} s for '
+                                      f'{self._members.waiting_for}; HOROVOD_ELASTIC_TIMEOUT sets how long it may take')
+            if time.monotonic() - said > _SAY_EVERY:
+                said = time.monotonic()
+                # Said by one worker: all wait for the same.
+                log.log(logging.INFO if self.rank == 0 else logging.DEBUG, '%s waits for %s (for %.0f s more at most)',
+                        self.member.slot, self._members.waiting_for, left)
 
     def leave(self, failed=False):
         if failed:
             hang_up(self._connections)
-        self._connections, self.joined = {}, False
+        self._connections, self.joined, self._failed = {}, False, failed
         hvd.shutdown()
 
+    def change_announced(self):
+        return (self._members is not None and not self._stop_at_once
+                and (self._listener.due() or self._members.change_found))
+
+    def prepare(self):
+        self._listener.clear()
+        self._members.prepare()
+
     def resize_pending(self):
-        return self._listener is not None and self._listener.changed.is_set()
+        if self._members is None:
+            return False
+        return self._listener.changed.is_set() if self._stop_at_once else self._members.ready
+
+    def end(self):
+        self._over = True
+        if self._members is not None:
+            self._members.settle(_SETTLE_SECONDS)
+
+    def _close(self):
+        self._members.close(self._over)
+        self._listener.close()
 
     def allreduce_(self, array, name, priority=0):
         if self.size > 1:
@@ -143,6 +173,18 @@ class HorovodWorld(World):
             return array
         work = mx.nd.array(array.reshape(-1), dtype=array.dtype)
         return self.allreduce_(work, name).asnumpy().reshape(array.shape)
+
+
+def _seconds(name, value, variable, default):
+    given, value = f'{name}={value!r}', value if value is not None else os.environ.get(variable, default)
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if not seconds >= 0:
+        given = given if f'{value!r}' in given else f'{variable}={value!r}'
+        raise ValueError(f'{given} is no number of seconds; give 0 or more, such as {default}')
+    return seconds
 
 
 def _keep_failures_apart():

@@ -2,16 +2,18 @@
 
 Speaks the wire format of Horovod's worker notification service: a 32 byte HMAC-SHA256 of the body, 4 bytes of length,
 the body. Horovod unpickles the body; here nothing that came over the network is unpickled. The signature is checked
-first, then the kind of the message is told by the class name that the body carries, and no more is needed.
+first, then the kind of the message is told by the class name and the number that the body carries, and no more is needed.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import pickletools
 import socketserver
 import struct
 import threading
+import time
 
 import psutil
 from horovod.runner.common.util import network, secret
@@ -22,6 +24,8 @@ log = logging.getLogger('hvd_dynamic')
 
 _LONGEST_MESSAGE = 1 << 16
 _SECONDS = 20
+_FLAPPING_SECONDS = 1.5     # the driver looks for hosts once a second
+_ADDED = 2                  # HostUpdateResult.added
 
 
 class HostListener:
@@ -35,6 +39,7 @@ class HostListener:
     Attributes
     ----------
     changed : threading.Event
+        Hosts have changed. After an announcement of new hosts only, `due` says when to act on it.
     secret_key : bytes
         What the driver signs its messages with.
     addresses : dict of str to list of (str, int)
@@ -45,6 +50,7 @@ class HostListener:
 
     def __init__(self, interface=None):
         self.changed = threading.Event()
+        self._due = 0.0
         self.secret_key = secret.make_secret_key()
         found = _interface_addresses(interface)
         only = [address for addresses in found.values() for address in addresses]
@@ -60,9 +66,26 @@ class HostListener:
         self._server.shutdown()
         self._server.server_close()
 
+    def due(self):
+        """Whether hosts have changed, and it is time to act on it.
+
+        A host that was removed does not wait. One that was added may be gone a moment later, as when a discovery script
+        flaps; a newcomer takes seconds to start anyway, so it is waited for a short while whether the news holds.
+        """
+        return self.changed.is_set() and time.monotonic() >= self._due
+
+    def clear(self):
+        """Forget what was announced so far."""
+        self.changed.clear()
+        self._due = 0.0
+
     def answer(self, body, client):
         """The reply to a message whose signature was found right, or None for one that is unknown."""
         if b'HostsUpdatedRequest' in body:
+            if not _only_added(body):
+                self._due = 0.0
+            elif not self.changed.is_set() or self._due:
+                self._due = time.monotonic() + _FLAPPING_SECONDS
             self.changed.set()
             return network.AckResponse()
         if b'PingRequest' in body:
@@ -99,6 +122,15 @@ def _handler(listener):
                 pass        # the peer went away in the middle: nothing was lost, the driver asks again
 
     return Handler
+
+
+def _only_added(body):
+    """Whether an announcement is of new hosts only. The pickle is read, not executed."""
+    try:
+        values = [value for operation, value, _ in pickletools.genops(body) if 'PUT' not in operation.name]
+        return next(v for v in values[values.index('res') + 1:] if type(v) is int) == _ADDED
+    except (ValueError, StopIteration):
+        return False
 
 
 def _interface_addresses(interface):

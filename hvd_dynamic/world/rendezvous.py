@@ -66,8 +66,8 @@ class Rendezvous:
         ----------
         host : str
         local_rank : int
-        timeout : float
-            Seconds.
+        timeout : float or None
+            Seconds; None: as long as it takes.
 
         Raises
         ------

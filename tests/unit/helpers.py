@@ -230,7 +230,7 @@ class ThreadWorld(World):
     def join(self):
         target = self.group.next
         if self.rank >= target.size:
-            raise WorkerRemoved('no place left')
+            raise WorkerRemoved('its slot was taken away')
         self.round, self.size = target, target.size
         self.generation += 1
         self._done = 0

@@ -9,8 +9,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from horovod.runner.http.http_server import RendezvousServer
 
-from hvd_dynamic.errors import JoinFailed
-from hvd_dynamic.world.gathering import gather
 from hvd_dynamic.world.rendezvous import Rendezvous, Slot
 
 
@@ -128,40 +126,3 @@ def test_driver_is_found_in_the_environment(horovods, monkeypatch):
     monkeypatch.setenv('HOROVOD_GLOO_RENDEZVOUS_PORT', rendezvous._url.rpartition(':')[2])
     rendezvous.put('s', 'k', b'v')
     assert Rendezvous.from_environment().get('s', 'k') == b'v'
-
-
-# -- waiting for each other --------------------------------------------------------------------------------------
-
-def gather_all(rendezvous, size, ranks, timeout=10):
-    outcomes = {}
-
-    def work(rank):
-        try:
-            outcomes[rank] = gather(rendezvous, rank, size, timeout)
-        except Exception as error:
-            outcomes[rank] = error
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in ranks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    return outcomes
-
-
-def test_all_workers_go_on_when_all_are_here(horovods):
-    assert gather_all(horovods[1], 3, range(3)) == {0: None, 1: None, 2: None}
-
-
-@pytest.mark.parametrize('ranks', [[0, 1], [1, 2]])
-def test_round_in_which_a_worker_does_not_come_is_given_up_by_all(horovods, ranks):
-    outcomes = gather_all(horovods[1], 3, ranks, timeout=0.3)
-    assert set(outcomes) == set(ranks) and all(type(error) is JoinFailed for error in outcomes.values())
-
-
-def test_single_worker_waits_for_nobody():
-    gather(None, 0, 1, 0)
-
-
-def test_waiting_ends_when_the_driver_is_gone():
-    outcome, = gather_all(Rendezvous('127.0.0.1', closed_port()), 2, [0]).values()
-    assert type(outcome) is ConnectionError and 'the elastic driver cannot be reached any more' in str(outcome)

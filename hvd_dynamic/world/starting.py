@@ -1,0 +1,77 @@
+"""`hvd.init` such that the death of another worker in the middle of it does not end this one.
+
+When Horovod's thread finds, while the workers connect to each other, that one of them is gone, it throws a C++ exception
+that nobody catches: the process is aborted (status 134; horovod issues 2484 and 3264). No Python code is asked. But the
+abort is announced by a signal, on the thread that failed; if that thread is ended there, the process goes on, and Horovod
+can be shut down and initialised once more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+
+import horovod.mxnet as hvd
+from horovod.mxnet import mpi_ops
+
+from ..errors import JoinFailed
+
+__all__ = ['initialise']
+
+_POLL_SECONDS = 0.005
+_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)
+_EXIT_THREAD = {'x86_64': 60, 'aarch64': 93}        # number of the system call that ends one thread
+
+
+def initialise():
+    """As ``hvd.init()``.
+
+    Raises
+    ------
+    JoinFailed
+        If a worker was lost meanwhile; `hvd.shutdown` makes the next attempt possible.
+    """
+    end_thread = _EXIT_THREAD.get(os.uname().machine) if sys.platform.startswith('linux') else None
+    if end_thread is None:
+        hvd.init()
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.signal.restype, libc.signal.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
+    present = set(os.listdir('/proc/self/task'))
+    failed, finished = threading.Event(), threading.Event()
+
+    def aborting(number):
+        if str(threading.get_native_id()) in present or finished.is_set():
+            libc.signal(signal.SIGABRT, None)       # some other failure: let it have its way
+            return
+        failed.set()
+        libc.syscall(end_thread, 0)
+
+    handler = _HANDLER(aborting)
+    # Not on this thread: it waits for Horovod's, also when that one is gone.
+    helper = threading.Thread(target=_wait_for_horovod, args=(finished,), name='hvd_dynamic-init', daemon=True)
+    previous = libc.signal(signal.SIGABRT, ctypes.cast(handler, ctypes.c_void_p))
+    present.add(str(threading.get_native_id()))
+    helper.start()
+    present.add(str(helper.native_id))
+    try:
+        while not finished.wait(_POLL_SECONDS):
+            if failed.is_set():
+                raise JoinFailed('a worker was lost while the workers of a new world connected to each other')
+    finally:
+        libc.signal(signal.SIGABRT, previous)
+        if failed.is_set():
+            _KEPT.append(handler)
+    hvd.init()          # returns at once: Horovod's thread is up. Sets up what is Python's.
+
+
+_KEPT = []      # a handler that a thread has ended in must outlive it
+
+
+def _wait_for_horovod(finished):
+    nothing = (ctypes.c_int * 0)()
+    mpi_ops._basics.MPI_LIB_CTYPES.horovod_init(nothing, ctypes.c_int(0), nothing, nothing, ctypes.c_int(0))
+    finished.set()
