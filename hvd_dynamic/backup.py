@@ -45,6 +45,10 @@ class Backup:
             if key in self._copies:
                 self._copies[key].copyto(array)
 
+    def items(self):
+        """Pairs of key and copy, in the order in which they were stored."""
+        return self._copies.items()
+
     def checksum(self):
         """A CRC-32 of all copies."""
         crc = 0

@@ -231,9 +231,13 @@ def _begin_round(state, failed, begun, stopped):
         raise errors.SetupError(str(error)) from error
     if not meeting.old:
         batch = state.sampler.global_batch
-        log.log(_loud(state.world), 'started with %d worker%s: batch %d, lr %.6g', len(meeting.new),
+        resumed = meeting.resumed_from is not None
+        begun = f'resumed from {meeting.resumed_from} at update {meeting.update}' if resumed else 'started'
+        log.log(_loud(state.world), '%s with %d worker%s: batch %d, lr %.6g', begun, len(meeting.new),
                 '' if len(meeting.new) == 1 else 's', batch, old_lr)
-        state.log_event('started', world_size=len(meeting.new), workers=meeting.slots, global_batch=batch)
+        more = {'path': meeting.resumed_from, 'undone_updates': state._undone_updates} if resumed else {}
+        state.log_event('resumed' if resumed else 'started', world_size=len(meeting.new), workers=meeting.slots,
+                        global_batch=batch, **more)
         return
     if meeting.old == meeting.new and not meeting.failed:
         return          # another training function in the same world

@@ -96,6 +96,29 @@ class RunLog:
         self._recent, self._begun = {}, set()
         self._settled = self._settled_before = update
 
+    def rewind(self, update):
+        """A job goes on from a checkpoint: cut what is beyond `update` from metrics and audit, as that work is lost.
+
+        Every worker may do it at once, on one folder or on folders of their own: all cut at the same place.
+
+        Returns
+        -------
+        int
+            How many updates were lost, as far as metrics.jsonl tells.
+        """
+        lost = 0
+        for path in sorted([self.run_dir / 'metrics.jsonl', *self.run_dir.glob('samples-*.jsonl')]):
+            try:
+                last = _cut(path, update)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                log.warning('cannot cut %s back to update %d: %s', path, update, error)
+                continue
+            if path.name == 'metrics.jsonl':
+                lost = max(0, last - update)
+        return lost
+
     def _write_audit(self, updates, sampler, ranks):
         for rank in ranks:
             by_file = {}
@@ -141,6 +164,24 @@ class RunLog:
                 self._failed = True
                 log.warning('cannot write %s: %s; training goes on, but the run folder will lack lines',
                             self.run_dir / name, error)
+
+
+def _cut(path, update):
+    """Cut a file after its last whole line of at most `update`; returns the highest update that was in it."""
+    end = place = last = 0
+    with open(path, 'r+b') as file:
+        for line in file:
+            place += len(line)
+            try:
+                number = json.loads(line)['update']
+            except (ValueError, LookupError, TypeError):
+                continue        # a line that a writer's death cut off
+            last = max(last, number)
+            if number <= update:
+                end = place
+        if end < place:
+            file.truncate(end)
+    return last
 
 
 def _audit_name(slot):

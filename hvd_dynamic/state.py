@@ -7,10 +7,12 @@ import json
 import logging
 from dataclasses import dataclass, field
 
+import numpy as np
 from mxnet.ndarray import NDArray
 
 from . import values
 from .backup import Backup
+from .checkpoint import Checkpoints, check_types
 from .runlog import RunLog
 from .sampler import ElasticSampler
 from .sharing import average_arrays, share_arrays
@@ -54,6 +56,10 @@ class GluonState:
         Where to write metrics, events and the audit of samples.
     backup_ctx : mx.Context, optional
         Where commits are kept: ``mx.cpu()`` spares a GPU's memory. Default: beside the originals.
+    checkpoint_dir : str or Path, optional
+        The folder for `save_checkpoint` and `resume`; made if it is not there.
+    keep_checkpoints : int, default 3
+        How many checkpoints to keep, >= 1.
     **attributes
         Anything else that belongs to the training, read and set as ``state.name``: JSON values, NumPy and NDArray arrays,
         objects with `state_dict` and `load_state_dict`. An integer `epoch` also tells the sampler which epoch it is.
@@ -62,6 +68,8 @@ class GluonState:
     ------
     TypeError
         For arguments of the wrong kind, and an attribute that cannot be carried.
+    ValueError
+        For a checkpoint_dir that cannot be written to, and a keep_checkpoints that is no positive integer.
 
     Notes
     -----
@@ -69,7 +77,8 @@ class GluonState:
     checkpoint and sync they are set to their mean over the workers.
     """
 
-    def __init__(self, net, trainer, sampler, run_log=None, backup_ctx=None, **attributes):
+    def __init__(self, net, trainer, sampler, run_log=None, backup_ctx=None, checkpoint_dir=None, keep_checkpoints=3,
+                 **attributes):
         for name, value, kind in (('trainer', trainer, DynamicTrainer), ('sampler', sampler, ElasticSampler)):
             if not isinstance(value, kind):
                 raise TypeError(f'{name} must be a {kind.__name__}, got {value!r}')
@@ -85,6 +94,8 @@ class GluonState:
         self._weights, self._optimizer_state = Backup(backup_ctx), Backup(backup_ctx)
         self._statistics_backups = [Backup(backup_ctx), Backup(backup_ctx)]
         self._pending = self._committed = None
+        self._checkpoints = Checkpoints(checkpoint_dir, keep_checkpoints)
+        self._undone_updates = 0
         self._callbacks = []
         self._slots = []            # of all workers, by rank
         self._old_members = {}      # of the last world that this worker was in: token to slot
@@ -186,6 +197,8 @@ class GluonState:
             Of the round before; at the start of a job those of now.
         """
         world, sampler, schedule = self._world, self._sampler, self._trainer.schedule
+        if meeting.resumed_from is not None:
+            self._rewind_log(meeting.update)
         if self._run_log is not None:
             if meeting.survivor:
                 gone = [slot for token, slot in meeting.old.items() if token not in meeting.new]
@@ -216,6 +229,7 @@ class GluonState:
             raise RuntimeError('state.commit() works only inside a function decorated with hvd_dynamic.run')
         if self._trainer.in_update:
             return
+        self._checkpoints.tell(self)
         self._pending = self._take()
         if self._trainer.resize_agreed:
             self._settle()
@@ -322,6 +336,94 @@ class GluonState:
                 value = value.as_in_context(present.context)
             self._attributes[name] = value
 
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def save_checkpoint(self, folder=None):
+        """Write all of the state to disk, to go on from in another job (`resume`). All workers call it.
+
+        It commits, and waits for what is in flight and for the write before, if that is not done. Then rank 0 copies the
+        commit, and a thread writes the copy while training goes on. A write that fails (the disk is full, say) is told
+        in a warning and an event; it does not end the training.
+
+        Parameters
+        ----------
+        folder : str or Path, optional
+            Default: the state's checkpoint_dir.
+
+        Raises
+        ------
+        RuntimeError
+            Outside of a function decorated with `hvd_dynamic.run`, or in the middle of an update.
+        ValueError
+            If no folder is known.
+        TypeError
+            For a parameter or attribute of a type that a checkpoint cannot hold.
+        """
+        if self._world is None:
+            raise RuntimeError('state.save_checkpoint() works only inside a function decorated with hvd_dynamic.run')
+        if self._trainer.in_update:
+            raise RuntimeError('state.save_checkpoint() was called between the passes of an update: call it after '
+                               'trainer.step(), when trainer.in_update is false')
+        target = self._checkpoints.target(folder)
+        self._settle()
+        check_types(self)
+        self._world.barrier()       # a job that ends now has the audit of all that is in the checkpoint
+        if self._world.rank == 0:
+            self._checkpoints.begin(self, target)
+
+    def wait_for_checkpoint(self):
+        """Wait until the last checkpoint is written.
+
+        Returns
+        -------
+        Path or None
+            The file; None if there is none, the write failed, or another worker wrote it.
+        """
+        return self._checkpoints.wait(self)
+
+    def resume(self, folder=None):
+        """Take up the newest usable checkpoint; before the training function is called, by all workers.
+
+        The job may have any number of workers and other devices than the one that wrote it. Workers that have no
+        file get the state from those that have. In a job that is running a newcomer gets the survivors' state.
+
+        Parameters
+        ----------
+        folder : str or Path, optional
+            A folder, or one file (``.hvd``), which is then taken and no other. Default: the state's checkpoint_dir.
+
+        Returns
+        -------
+        bool
+            False if there is no checkpoint.
+
+        Raises
+        ------
+        ValueError
+            The checkpoint belongs to another network, optimizer or data set; no file of the folder can be used.
+        RuntimeError
+            The training function has been called already.
+        """
+        if self._world is not None:
+            raise RuntimeError('state.resume() must be called before the training function')
+        return self._checkpoints.resume(self, folder)
+
+    def _keep_as_commit(self):
+        """Commit what has been loaded: the same on all workers that have loaded the same."""
+        commit = self._take()
+        commit.averaged = True
+        self._store(commit)
+
+    def _rewind_log(self, update):
+        if self._run_log is not None:
+            self._undone_updates = self._run_log.rewind(update)
+        self._world.barrier()       # nobody writes before all have cut
+
+    def _checkpoint_event(self, kind, **fields):
+        # By the worker that wrote the file, though another may be rank 0 by now.
+        if self._run_log is not None:
+            self._run_log.event(kind, self._trainer.update_count, **fields)
+
     # -- evaluation and logs -------------------------------------------------------------------------------------
 
     def average_running_stats(self):
@@ -356,6 +458,7 @@ class GluonState:
     def finish(self):
         """The training function has returned: commit the end, average the statistics, and wait for all workers."""
         self._settle()
+        self._checkpoints.wait(self)
         if self._world.collective:
             own = str(self._weights.checksum()).encode()
             if len(set(self._world.allgather_bytes(own, 'finish.weights'))) > 1:
@@ -364,6 +467,25 @@ class GluonState:
         self.log_event('finished', samples=self._trainer.schedule.samples_seen)
 
     # -- what `sync` compares ------------------------------------------------------------------------------------
+
+    def _arguments(self):
+        """What all workers, and a job that goes on from a checkpoint, must have in common, by name."""
+        schedule, sampler = self._trainer.schedule, self._sampler
+        return {
+            'optimizer': type(self._trainer.optimizer).__name__,
+            'policy': repr(schedule.policy),
+            'reference_batch': schedule.reference_batch,
+            'base schedule': schedule.describe_base(),
+            'length of the data set': sampler.length,
+            'batch_size of the sampler': sampler.batch_size,
+            'seed of the sampler': sampler.seed,
+            'shuffle of the sampler': sampler.shuffle,
+        }
+
+    def _describe_parameters(self):
+        """Name, shape, type of each parameter, and whether it has values yet."""
+        return [[p.name, list(p.shape) if p.shape is not None else None, np.dtype(p.dtype).name, p._data is not None]
+                for p in self._params]
 
     def digest(self, arrays):
         """A hash of the last commit: workers whose hashes differ must sync.
@@ -377,6 +499,8 @@ class GluonState:
         commit = self._committed
         hasher.update(json.dumps(commit.numbers, sort_keys=True).encode())
         hasher.update(values.to_bytes(_unpacked(commit.attributes)))
+        if arrays and commit.averaged:
+            hasher.update(str(commit.statistics.checksum()).encode())
         if set(self._weight_arrays()) != commit.initialised:
             hasher.update(self._world.member.token.encode())
         if arrays:

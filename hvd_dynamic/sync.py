@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-import numpy as np
-
 from . import values
 from .errors import JoinFailed
 from .sharing import average_arrays, share_arrays
 
-__all__ = ['synchronise', 'Meeting']
+__all__ = ['synchronise', 'Meeting', 'shapes_fit']
 
 log = logging.getLogger('hvd_dynamic')
 
@@ -36,6 +34,8 @@ class Meeting:
         Whether this worker was in the old world.
     first_survivor : bool
         Whether it is the one with the lowest rank of those.
+    resumed_from : str or None
+        At the start of a job, the checkpoint that all go on from.
     """
 
     old: dict
@@ -46,12 +46,14 @@ class Meeting:
     failed: bool
     survivor: bool
     first_survivor: bool
+    resumed_from: str | None = None
 
 
 def synchronise(state, failed=False, begun=0):
     """Bring all workers of a world that has just been entered to the state of the freshest one.
 
-    The source is a worker with the highest committed update (the lowest rank of those). Nothing is sent if all have it.
+    The source is a survivor with the highest committed update (the lowest rank of those); at the start of a job, a worker
+    that has taken up a checkpoint. Nothing is sent if all have it.
     Running statistics are averaged over the workers that had it. At the end every worker has committed the result.
 
     Parameters
@@ -77,8 +79,14 @@ def synchronise(state, failed=False, begun=0):
     everyone = [values.from_bytes(data) for data in world.allgather_bytes(values.to_bytes(greeting), 'sync.greeting')]
     _check_place(everyone, world.rank)
     _check_alike(everyone)
-    update = max(one['update'] for one in everyone)
-    fresh = [rank for rank, one in enumerate(everyone) if one['update'] == update]
+    survivors = [rank for rank, one in enumerate(everyone) if one['old']]
+    # A newcomer's checkpoint counts for nothing where there are survivors: all of them have committed what was written to
+    # disk since the job began, but the disk of a newcomer may hold what another job left there.
+    candidates = survivors or range(len(everyone))
+    update = max(everyone[rank]['update'] for rank in candidates)
+    fresh = [rank for rank in candidates if everyone[rank]['update'] == update]
+    if not survivors:
+        _check_checkpoints(everyone, update)
     source = _choose(everyone, fresh)
     statistics = {i: array.copy() for i, array in state._statistics().items()}
     if any(one['update'] != update or one['digest'] != everyone[source]['digest'] for one in everyone) or update < 0:
@@ -90,13 +98,13 @@ def synchronise(state, failed=False, begun=0):
                 own.copyto(arrays[i])
         average_arrays(world, list(arrays.values()), world.rank in fresh, len(fresh), 'sync.statistics')
     state._share_first_initialisation(source)
-    survivors = [rank for rank, one in enumerate(everyone) if one['update'] >= 0]
     old = {token: slot for rank in survivors for token, slot in everyone[rank]['old'].items()}
     return Meeting(old=old, new={token: slot for one in everyone for token, slot in one['here'].items()},
                    slots=[slot for one in everyone for slot in one['here'].values()], update=max(update, 0),
                    rolled_back=max(0, max(one['begun'] for one in everyone) - max(update, 0)),
                    failed=any(one['failed'] for one in everyone), survivor=world.rank in survivors,
-                   first_survivor=bool(survivors) and world.rank == survivors[0])
+                   first_survivor=bool(survivors) and world.rank == survivors[0],
+                   resumed_from=None if survivors else everyone[source]['resumed_from'])
 
 
 def _choose(everyone, fresh):
@@ -107,25 +115,17 @@ def _choose(everyone, fresh):
 
 
 def _greeting(state, failed, begun):
-    world, trainer, commit = state.world, state.trainer, state._committed
-    schedule = trainer.schedule
+    world, commit = state.world, state._committed
+    checkpoints = state._checkpoints
+    # Two files of one update need not hold the same (those of two jobs, on two disks), so all of it is compared.
+    resumed = commit is not None and not state._old_members
     return {
         'here': world.members(), 'call': state._call, 'old': state._old_members, 'failed': failed, 'begun': begun,
         'update': -1 if commit is None else commit.update,
-        'digest': '' if commit is None else state.digest(arrays=failed),
+        'digest': '' if commit is None else state.digest(arrays=failed or resumed),
         'averaged': commit is not None and commit.averaged,
-        'parameters': [[p.name, list(p.shape) if p.shape is not None else None, np.dtype(p.dtype).name, p._data is not None]
-                       for p in state._params],
-        'arguments': {
-            'optimizer': type(trainer.optimizer).__name__,
-            'policy': repr(schedule.policy),
-            'reference_batch': schedule.reference_batch,
-            'base schedule': schedule.describe_base(),
-            'length of the data set': state.sampler.length,
-            'batch_size of the sampler': state.sampler.batch_size,
-            'seed of the sampler': state.sampler.seed,
-            'shuffle of the sampler': state.sampler.shuffle,
-        },
+        'parameters': state._describe_parameters(), 'arguments': state._arguments(),
+        'resumed_from': str(checkpoints.resumed_from) if resumed else None, 'newest_checkpoint': checkpoints.newest(),
     }
 
 
@@ -138,11 +138,20 @@ def _check_place(everyone, rank):
     calls = [one['call'] for one in everyone]
     if len(set(calls)) == 1:
         return
-    if everyone[rank]['update'] < 0 and calls[rank] < max(calls):
+    if not everyone[rank]['old'] and calls[rank] < max(calls):
         raise ValueError(f'this worker is in training function number {calls[rank]} of its script, the others are in number '
                          f'{max(calls)}: a worker can join a job only in its first one; put the phases of a training into '
                          f'one function')
     raise JoinFailed('a newcomer was in another training function and leaves again')
+
+
+def _check_checkpoints(everyone, update):
+    """A job that goes on from less than is in its folder would be taken for the other one at the next resume."""
+    for newest in [one['newest_checkpoint'] for one in everyone if one['newest_checkpoint'] is not None]:
+        if newest[0] > update:
+            raise ValueError(f'there is a checkpoint {newest[1]} of an earlier training, but this one starts at update '
+                             f'{max(update, 0)}: go on from it with state.resume(), give another checkpoint_dir, or move '
+                             f'the files to another place')
 
 
 def _check_alike(everyone):
@@ -160,7 +169,7 @@ def _check_alike(everyone):
         name, shape, dtype, _ = parameters[0]
         for rank, (_, other_shape, other_dtype, _) in enumerate(parameters):
             for other in range(rank):
-                if not _fit(parameters[other][1], other_shape):
+                if not shapes_fit(parameters[other][1], other_shape):
                     raise ValueError(f'parameter {name} differs in shape between workers: {tuple(parameters[other][1])} on '
                                      f'rank {other}, {tuple(other_shape)} on rank {rank}; build the same network everywhere')
             if other_dtype != dtype:
@@ -168,7 +177,8 @@ def _check_alike(everyone):
                                  f'rank {rank}; build the same network everywhere')
 
 
-def _fit(a, b):
+def shapes_fit(a, b):
+    """Whether two shapes can be of the same parameter: lengths that are not known yet (0 or None) fit any."""
     if a is None or b is None:
         return True
     return len(a) == len(b) and all(x == y or x <= 0 or y <= 0 for x, y in zip(a, b))
