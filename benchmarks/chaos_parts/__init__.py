@@ -1,0 +1,1 @@
+"""What the chaos run is made of: the job, its training script, the events, and the checks."""
