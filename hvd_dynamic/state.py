@@ -361,8 +361,8 @@ class GluonState:
         """
         if self._world is None:
             raise RuntimeError('state.save_checkpoint() works only inside a function decorated with hvd_dynamic.run')
-        if self._trainer.in_update:
-            raise RuntimeError('state.save_checkpoint() was called between the passes of an update: call it after '
+        if self._trainer.in_update or self._trainer._reduced:
+            raise RuntimeError('state.save_checkpoint() was called in the middle of an update: call it after '
                                'trainer.step(), when trainer.in_update is false')
         target = self._checkpoints.target(folder)
         self._settle()
