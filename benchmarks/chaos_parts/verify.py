@@ -96,7 +96,7 @@ def check_updates(records, findings):
                 return standing
             undone = update - line['update']
             if line['kind'] == 'resumed':
-                lost_by_restarts += undone
+                lost_by_restarts += line['undone_updates']
             elif undone > ROLLED_BACK_AT_MOST or undone and line['kind'] != 'failed_over':
                 findings.fault(f'{line["kind"]} at update {line["update"]} undid {undone} updates', update, 'rolled back')
             rolled_back += line.get('rolled_back_updates', 0)
@@ -118,8 +118,13 @@ def check_updates(records, findings):
 
 
 def in_order(records):
-    """Metrics and events, by time."""
-    merged = [('metrics', line) for line in records.metrics()] + [('event', line) for line in records.events()]
+    """Metrics and events, by time; without events of work that a restart has lost, whose metrics are cut away."""
+    events = []
+    for event in records.events():
+        if event['kind'] == 'resumed':
+            events = [earlier for earlier in events if earlier['update'] <= event['update']]
+        events.append(event)
+    merged = [('metrics', line) for line in records.metrics()] + [('event', line) for line in events]
     return sorted(merged, key=lambda pair: pair[1]['time'])
 
 
