@@ -110,6 +110,8 @@ class Checkpoints:
         The newest file that is known to be good.
     resumed_from : Path or None
         The file that this worker took up.
+    missing : Path or None
+        The file that this worker was to take up and does not have.
     """
 
     def __init__(self, folder, keep):
@@ -117,7 +119,7 @@ class Checkpoints:
         self._keep = keep
         self._write = None
         self._unusable = set()
-        self.last = self.resumed_from = None
+        self.last = self.resumed_from = self.missing = None
 
     # -- writing -----------------------------------------------------------------------------------------------
 
@@ -200,6 +202,10 @@ class Checkpoints:
         """
         path = self.target(None).path if source is None else Path(source)
         if path.suffix == '.hvd' and not path.is_dir():
+            if not os.path.lexists(path):
+                # No error yet: others may have it, and when a newcomer joins the job may have removed it long ago.
+                self.missing = path
+                return False
             self._take_up(state, path)
             return True
         faults = []

@@ -390,7 +390,8 @@ class GluonState:
         Parameters
         ----------
         folder : str or Path, optional
-            A folder, or one file (``.hvd``), which is then taken and no other. Default: the state's checkpoint_dir.
+            A folder, or one file (``.hvd``), which is then taken and no other: if no worker has it, the training function
+            raises SetupError. Default: the state's checkpoint_dir.
 
         Returns
         -------
@@ -415,9 +416,10 @@ class GluonState:
         self._store(commit)
 
     def _rewind_log(self, update):
-        if self._run_log is not None:
-            self._undone_updates = self._run_log.rewind(update)
-        self._world.barrier()       # nobody writes before all have cut
+        lost = 0 if self._run_log is None else self._run_log.rewind(update)
+        # Nobody writes before all have cut; and who came first has seen the most.
+        seen = self._world.allgather_bytes(str(lost).encode(), 'resume.lost')
+        self._undone_updates = max(map(int, seen))
 
     def _checkpoint_event(self, kind, **fields):
         # By the worker that wrote the file, though another may be rank 0 by now.

@@ -126,6 +126,7 @@ def _greeting(state, failed, begun):
         'averaged': commit is not None and commit.averaged,
         'parameters': state._describe_parameters(), 'arguments': state._arguments(),
         'resumed_from': str(checkpoints.resumed_from) if resumed else None, 'newest_checkpoint': checkpoints.newest(),
+        'missing_checkpoint': None if checkpoints.missing is None else str(checkpoints.missing),
     }
 
 
@@ -146,12 +147,15 @@ def _check_place(everyone, rank):
 
 
 def _check_checkpoints(everyone, update):
-    """A job that goes on from less than is in its folder would be taken for the other one at the next resume."""
+    """Refuse to start from anything but what was asked for, and beside checkpoints that a later resume would take."""
+    missing = [one['missing_checkpoint'] for one in everyone if one['missing_checkpoint'] is not None]
+    if missing and update < 0:
+        raise ValueError(f'there is no checkpoint {missing[0]}: give the path of one, or its folder')
     for newest in [one['newest_checkpoint'] for one in everyone if one['newest_checkpoint'] is not None]:
         if newest[0] > update:
             raise ValueError(f'there is a checkpoint {newest[1]} of an earlier training, but this one starts at update '
-                             f'{max(update, 0)}: go on from it with state.resume(), give another checkpoint_dir, or move '
-                             f'the files to another place')
+                             f'{max(update, 0)}: go on from it with state.resume() or --resume auto, give another '
+                             f'checkpoint_dir, or move the files to another place')
 
 
 def _check_alike(everyone):

@@ -127,6 +127,7 @@ def parse(argv=None):
     )
     common.add_elastic_flags(parser)
     common.add_output_flags(parser)
+    common.add_checkpoint_flags(parser)
     args = parser.parse_args(argv)
     _check_dataset(parser, args)
     common.complete(parser, args, DEFAULTS[args.dataset])

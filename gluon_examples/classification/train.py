@@ -22,7 +22,7 @@ from gluon_examples.common.arguments import base_schedule, optimizer_options, po
 from gluon_examples.common.errors import told_in_one_line
 from gluon_examples.common.evaluation import ClassificationEvaluator
 from gluon_examples.common.progress import Progress
-from gluon_examples.common.saving import ParameterFiles
+from gluon_examples.common.saving import CheckpointTimes, ParameterFiles
 
 log = logging.getLogger(__name__)
 
@@ -61,9 +61,13 @@ def main(argv=None):
                                          schedule=schedule)
         # 4 all that a newcomer needs
         state = dynamic.GluonState(net=net, trainer=trainer, sampler=sampler, run_log=written,
+                                   checkpoint_dir=args.checkpoint_dir, keep_checkpoints=args.keep_checkpoints,
                                    epoch=0, best_accuracy=0.0)
+        if args.resume != 'never':
+            state.resume(None if args.resume == 'auto' else args.resume)
     evaluate = ClassificationEvaluator(data.test, args.batch_size, ctx, args.num_workers, args.dtype)
     progress = Progress(args.num_epochs, args.log_interval)
+    checkpoints = CheckpointTimes(args.checkpoint_dir, args.checkpoint_every)
 
     @dynamic.run    # 5 called again after each change
     def train(state):
@@ -76,7 +80,9 @@ def main(argv=None):
                     loss.backward()
                     trainer.step(len(images), loss=loss)
                     step_done(loss)
+                    checkpoints.after_update(state)
                     state.commit()
+            checkpoints.after_epoch(state)
             state.average_running_stats()
             result = evaluate(net, state.world)
             state.log_evaluation(**result._asdict())

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 
 from gluon_examples.common.schedules import epoch_schedule
 from hvd_dynamic import policies
@@ -191,6 +192,49 @@ def add_output_flags(parser):
     )
 
 
+class _Replaced(argparse.Action):
+    """A flag of GluonCV's scripts that --resume takes the place of."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        parser.error(
+            f'argument {option_string}: not known here; --resume FILE takes up weights, optimizer state and epoch '
+            'from one checkpoint, and --resume auto the newest one'
+        )
+
+
+def resume(text):
+    """What --resume can be: 'never', 'auto', or a checkpoint file."""
+    if text not in ('never', 'auto') and not text.endswith('.hvd'):
+        raise argparse.ArgumentTypeError(
+            f'must be never, auto or a checkpoint file, got {text!r}; for example runs/mine/checkpoints/checkpoint-1200.hvd'
+        )
+    return text
+
+
+def add_checkpoint_flags(parser):
+    """When all of the state is written to disk, and what is taken up from there."""
+    group = parser.add_argument_group('checkpoints')
+    add = group.add_argument
+    add(
+        '--resume',
+        type=resume,
+        default='never',
+        metavar='{never,auto,FILE}',
+        help='auto: go on from the newest checkpoint of --checkpoint-dir, if there is one; FILE: from that one. '
+        "Takes the place of GluonCV's --resume-epoch, --resume-params and --resume-states; default: %(default)s",
+    )
+    add('--checkpoint-dir', metavar='DIR', help='folder for checkpoints (default: RUN_DIR/checkpoints, or none)')
+    add(
+        '--checkpoint-every',
+        type=positive_int(500),
+        metavar='N',
+        help='updates between two checkpoints (default: one at the end of each epoch)',
+    )
+    add('--keep-checkpoints', type=positive_int(3), metavar='N', help='keep the last N (default: 3)')
+    for name in ('epoch', 'params', 'states'):
+        add(f'--resume-{name}', action=_Replaced, help=argparse.SUPPRESS)
+
+
 def complete(parser, args, defaults):
     """Refuse flags that do not go together, then fill in what was left out.
 
@@ -218,6 +262,9 @@ def complete(parser, args, defaults):
     args.momentum = _MOMENTUM if args.momentum is None else args.momentum
     args.scaling = args.scaling or 'auto'
     args.save_dir = args.save_dir or args.run_dir or 'params'
+    if args.checkpoint_dir is None and args.run_dir:
+        args.checkpoint_dir = os.path.join(args.run_dir, 'checkpoints')
+    args.keep_checkpoints = args.keep_checkpoints or 3
 
 
 def _check_combinations(parser, args, defaults):
@@ -254,6 +301,10 @@ def _check_combinations(parser, args, defaults):
     )
     only_with('--audit-samples', args.run_dir, 'without --run-dir, the folder it writes to')
     only_with('--no-wd', args.wd != 0, 'with --wd 0')
+    for flag in ('--checkpoint-every', '--keep-checkpoints'):
+        only_with(flag, args.checkpoint_dir or args.run_dir, 'without --checkpoint-dir or --run-dir')
+    if args.resume == 'auto' and not (args.checkpoint_dir or args.run_dir):
+        parser.error('argument --resume: auto needs --checkpoint-dir or --run-dir, where the checkpoints are; give one')
     if given.warmup_epochs >= given.num_epochs:
         parser.error(
             f'argument --warmup-epochs: must be less than --num-epochs ({given.num_epochs}), '

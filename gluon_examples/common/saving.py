@@ -1,4 +1,4 @@
-"""Parameter files that are either whole or not there."""
+"""Parameter files that are either whole or not there, and when a checkpoint is due."""
 
 import contextlib
 import os
@@ -68,3 +68,28 @@ class ParameterFiles:
             with contextlib.suppress(FileNotFoundError):
                 unfinished.unlink()
         return path
+
+
+class CheckpointTimes:
+    """When all of the state is written to disk; called on all workers alike.
+
+    Parameters
+    ----------
+    folder : str or None
+        The state's folder for checkpoints; None: nothing is ever written.
+    every : int or None
+        Updates between two checkpoints; None: one at the end of each epoch.
+    """
+
+    def __init__(self, folder, every):
+        self._folder, self._every = folder, every
+
+    def after_update(self, state):
+        """Save if it is due, before ``state.commit()``, by which training may leave the loop."""
+        if self._folder and self._every and not state.trainer.in_update and state.updates % self._every == 0:
+            state.save_checkpoint()
+
+    def after_epoch(self, state):
+        """Save if it is due, before the evaluation: a training that goes on from here does that first."""
+        if self._folder and not self._every:
+            state.save_checkpoint()

@@ -3,6 +3,7 @@
 import io
 import logging
 import subprocess
+from types import SimpleNamespace
 
 import mxnet as mx
 import numpy as np
@@ -17,7 +18,7 @@ from gluon_examples.common import logging_setup
 from gluon_examples.common.elastic_job import ElasticJob
 from gluon_examples.common.errors import RecipeError, told_in_one_line
 from gluon_examples.common.evaluation import ClassificationEvaluator, SharedBatches
-from gluon_examples.common.saving import ParameterFiles
+from gluon_examples.common.saving import CheckpointTimes, ParameterFiles
 from gluon_examples.common.schedules import epoch_schedule
 from hvd_dynamic import policies
 
@@ -142,8 +143,62 @@ def test_float16_is_refused_where_there_is_no_gpu(capsys, monkeypatch):
     assert 'float16 needs a GPU' in refusal(capsys, '--dtype', 'float16')
 
 
-def test_resume_is_no_flag_yet(capsys):
-    assert 'unrecognized arguments: --resume' in refusal(capsys, '--resume', 'x')
+# -- checkpoints -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ('argv', 'message'),
+    [
+        (['--resume', 'x'], "argument --resume: must be never, auto or a checkpoint file, got 'x'; for example runs/"),
+        (['--resume', 'auto'], 'argument --resume: auto needs --checkpoint-dir or --run-dir'),
+        (['--checkpoint-every', '0'], "must be a whole number of at least 1, got '0'; for example 500"),
+        (['--checkpoint-every', '5'], 'argument --checkpoint-every: has no effect without --checkpoint-dir or --run-dir'),
+        (['--keep-checkpoints', '5'], 'argument --keep-checkpoints: has no effect without --checkpoint-dir'),
+        (['--resume-epoch', '10'], 'argument --resume-epoch: not known here; --resume FILE takes up weights, optimizer'),
+        (['--resume-params', 'x.params'], 'argument --resume-params: not known here; --resume FILE'),
+        (['--resume-states', 'x.states'], 'argument --resume-states: not known here; --resume FILE'),
+    ],
+)
+def test_resume_flags_that_cannot_work_are_refused(argv, message, capsys):
+    assert message in refusal(capsys, *argv)
+
+
+def test_checkpoints_are_in_the_run_folder_unless_another_is_given():
+    assert arguments.parse([]).checkpoint_dir is None and arguments.parse([]).resume == 'never'
+    args = arguments.parse(['--run-dir', 'runs/a', '--resume', 'auto'])
+    assert (args.checkpoint_dir, args.keep_checkpoints, args.checkpoint_every, args.resume) == (
+        'runs/a/checkpoints',
+        3,
+        None,
+        'auto',
+    )
+    args = arguments.parse(['--run-dir', 'runs/a', '--checkpoint-dir', 'b', '--resume', 'b/checkpoint-5.hvd'])
+    assert (args.checkpoint_dir, args.resume) == ('b', 'b/checkpoint-5.hvd')
+
+
+def test_help_says_what_takes_the_place_of_gluoncvs_resume_flags(capsys):
+    with pytest.raises(SystemExit):
+        arguments.parse(['--help'])
+    text = ' '.join(capsys.readouterr().out.split())
+    assert "Takes the place of GluonCV's --resume-epoch, --resume-params and --resume-states" in text
+
+
+@pytest.mark.parametrize(
+    ('folder', 'every', 'updates', 'expected'),
+    [(None, None, 4, 'none'), ('f', None, 4, 'epoch'), ('f', 2, 4, 'update'), ('f', 3, 4, 'none')],
+)
+def test_checkpoints_are_written_when_they_are_due(folder, every, updates, expected):
+    saved = []
+    trainer = SimpleNamespace(in_update=False)
+    state = SimpleNamespace(updates=updates, trainer=trainer, save_checkpoint=lambda: saved.append(1))
+    times = CheckpointTimes(folder, every)
+    times.after_update(state)
+    assert len(saved) == (expected == 'update')
+    times.after_epoch(state)
+    assert len(saved) == (expected != 'none')
+    trainer.in_update = True
+    times.after_update(state)
+    assert len(saved) == (expected != 'none')
 
 
 # -- defaults --------------------------------------------------------------------------------------------------
