@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
@@ -24,6 +25,25 @@ from benchmarks.chaos_parts.verify import verify
 #: What a short run is made of.
 QUICK = {'join': 2, 'leave': 1, 'exchange': 1, 'kill a worker': 1, 'kill rank 0': 1, 'kill a newcomer': 1,
          'freeze, briefly': 1, 'checkpoint': 1, 'restart, kill -9': 1}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to.
+
+    Attributes
+    ----------
+    done : list of Done
+        The events.
+    numbers : dict of str to float
+        What was counted.
+    faults : list of Fault
+        Empty if all was right.
+    """
+
+    done: list
+    numbers: dict
+    faults: list
 
 
 def main(argv=None):
@@ -56,14 +76,15 @@ def main(argv=None):
     minutes = args.minutes or 2 + events / 3
     dealer = Dealer(args.seed, QUICK if args.quick else KINDS, HOSTS)
     try:
-        faults = run(folder.resolve(), dealer, events, minutes, args.pause)
+        outcome = run(folder.resolve(), dealer, events, minutes, args.pause)
     except KeyboardInterrupt:
         print(f'chaos: stopped; no process of the job is left; the folder is {folder}', file=sys.stderr)
         return 130
-    for fault in faults:
+    print(table(outcome.done, outcome.numbers, outcome.faults))
+    for fault in outcome.faults:
         print(f'\nWRONG (seed {args.seed}): {fault.what}\n    in {fault.where}')
-    if faults:
-        print(f'\n{len(faults)} faults; the folder is kept: {folder}')
+    if outcome.faults:
+        print(f'\n{len(outcome.faults)} faults; the folder is kept: {folder}')
         return 1
     print('\nnothing was wrong')
     if args.folder is None:
@@ -72,11 +93,23 @@ def main(argv=None):
 
 
 def run(folder, dealer, events, minutes, pause):
-    """Let the events happen, check, and print the table.
+    """Let the events happen, and check what they left.
+
+    Parameters
+    ----------
+    folder : Path
+        An empty one.
+    dealer : Dealer
+    events : int
+        How many.
+    minutes : float
+        After which no further event is begun.
+    pause : float
+        Seconds that each update takes longer.
 
     Returns
     -------
-    list of Fault
+    Outcome
     """
     end, ended = time.monotonic() + 60 * minutes, False
     log = open(folder / 'chaos.txt', 'w')
@@ -99,8 +132,7 @@ def run(folder, dealer, events, minutes, pause):
             pass            # it is among the faults
     findings = verify(folder, ended)
     faults = runner.faults + [Fault(what, event_of(update, runner.done), kind) for what, update, kind in findings.faults]
-    print(table(runner.done, findings.numbers, faults), flush=True)
-    return faults
+    return Outcome(runner.done, findings.numbers, faults)
 
 
 def event_of(update, done):

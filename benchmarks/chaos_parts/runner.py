@@ -131,8 +131,8 @@ class Runner:
         done = Done(len(self.done), event, self._records.last()['update'], time.time())
         self.done.append(done)
         self.say(str(done))
-        self._before = {} if event.kind == 'start' else self._job.workers()
         try:
+            self._before = {} if event.kind == 'start' else self._living()
             do(event)
             if settle:
                 self._settle(event)
@@ -250,6 +250,13 @@ class Runner:
                 continue
             if len(set(report['digests'])) > 1 or report['seen'] != report['update']:
                 self.faults.append(Fault(f'the workers did not agree: {report}', str(done), 'disagreement'))
+
+    def _living(self):
+        workers = self._job.workers()
+        if sorted(workers) != slots_of(self._hosts):
+            raise Fatal(f'of {", ".join(slots_of(self._hosts))} only {", ".join(sorted(workers))} lived{self._tail()}',
+                        'dead survivor')
+        return workers
 
     def _rank_0(self):
         entered = self._records.reports('entered')

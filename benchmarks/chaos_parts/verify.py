@@ -52,7 +52,8 @@ def verify(folder, ended):
     """
     records, findings = Records(folder), Findings()
     standing = check_updates(records, findings)
-    check_samples(folder, standing, ended, findings)
+    if standing:
+        check_samples(folder, standing, ended, findings)
     check_logs(folder, findings)
     check_end(records, ended, findings)
     return findings
@@ -63,8 +64,8 @@ def check_updates(records, findings):
 
     Returns
     -------
-    dict of int to dict
-        The lines of metrics.jsonl that stand, by update.
+    dict of int to dict, or None
+        The lines of metrics.jsonl that stand, by update. None if lines are lost, so that nothing more can be said.
     """
     schedule = DynamicSchedule(base_lr, REFERENCE_BATCH, samples_per_epoch=SAMPLES)
     # After each update, the position of the schedule, as a commit would keep it.
@@ -75,8 +76,7 @@ def check_updates(records, findings):
             lines += 1
             if line['update'] != update + 1:
                 findings.fault(f"update {line['update']} follows update {update} in metrics.jsonl", update, 'lost metrics')
-                if line['update'] - 1 not in positions:
-                    return standing
+                return None
             update = line['update']
             schedule.load_state_dict(positions[update - 1])
             expected = schedule.advance(line['global_batch'])
@@ -93,7 +93,7 @@ def check_updates(records, findings):
             if line['update'] not in positions or line['update'] > update:
                 findings.fault(f'{line["kind"]} at update {line["update"]}, but metrics.jsonl ends with {update}', update,
                                'lost metrics')
-                return standing
+                return None
             undone = update - line['update']
             if line['kind'] == 'resumed':
                 lost_by_restarts += line['undone_updates']
