@@ -30,26 +30,30 @@ class Job:
     arguments : sequence of str
     environment : dict
         Added to the environment of the workers.
+    elastic : bool
+    options : sequence of str
+        Further ones of horovodrun's.
+    min_np : int
     """
 
-    def __init__(self, folder, hosts, script=WORKER, arguments=(), environment=None, elastic=True, options=()):
+    def __init__(self, folder, hosts, script=WORKER, arguments=(), environment=None, elastic=True, options=(), min_np=1):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.run_dir = self.folder / 'run'
-        self._hosts_file, self._log_file = self.folder / 'hosts', self.folder / 'log.txt'
+        self._answer, self._log_file = self.folder / 'answer', self.folder / 'log.txt'
         self.set_hosts(hosts)
         discover = self.folder / 'discover.sh'
-        discover.write_text(f'#!/bin/sh\ncat {self._hosts_file}\n')
+        discover.write_text(f'#!/bin/sh\n. {self._answer}\n')
         discover.chmod(discover.stat().st_mode | stat.S_IXUSR)
         size = sum(hosts.values())
         command = [str(Path(sys.executable).with_name('horovodrun')), '--network-interface', 'lo', '-np', str(size)]
         if elastic:
-            command += ['--min-np', '1', '--max-np', '8', '--host-discovery-script', str(discover), *options]
+            command += ['--min-np', str(min_np), '--max-np', '8', '--host-discovery-script', str(discover), *options]
         else:
             command += ['-H', ','.join(f'{host}:{slots}' for host, slots in hosts.items())]
         command += [sys.executable, str(script), *map(str, arguments)]
         environment = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': str(ROOT), 'RUN_DIR': str(self.run_dir),
-                       'PYTHONFAULTHANDLER': '1', **(environment or {})}
+                       'JOB_DIR': str(self.folder), 'PYTHONFAULTHANDLER': '1', **(environment or {})}
         with open(self._log_file, 'wb') as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                                              env=environment, cwd=ROOT, start_new_session=True)
@@ -63,22 +67,43 @@ class Job:
 
     def stop(self):
         """End the job and everything it started."""
-        try:
-            everything = [*psutil.Process(self._process.pid).children(recursive=True), psutil.Process(self._process.pid)]
-        except psutil.NoSuchProcess:
-            everything = []
-        for process in everything:
+        for process in self.processes():
             try:
                 process.kill()
             except psutil.NoSuchProcess:
                 pass
         self._process.wait()
 
+    def processes(self):
+        """All processes of this job that run, also those whose parent is gone: they have its folder in their environment."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get('JOB_DIR') == str(self.folder) and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
     def set_hosts(self, hosts):
         """Change what the discovery script answers."""
-        new = self._hosts_file.with_suffix('.new')
-        new.write_text(''.join(f'{host}:{slots}\n' for host, slots in hosts.items()))
-        os.replace(new, self._hosts_file)
+        self.set_discovery('cat <<.\n' + ''.join(f'{host}:{slots}\n' for host, slots in hosts.items()) + '.\n')
+
+    def set_discovery(self, shell):
+        """Change what the discovery script does."""
+        new = self._answer.with_suffix('.new')
+        new.write_text(shell)
+        os.replace(new, self._answer)
+
+    def make(self, name, text=''):
+        """A file in the job's folder, by which worker.py is told something (it says what)."""
+        new = self.folder / (name + '.new')
+        new.write_text(text)
+        os.replace(new, self.folder / name)
+
+    def remove(self, name):
+        """Take back what `make` made."""
+        (self.folder / name).unlink()
 
     def workers(self):
         """The workers that run: ``host:slot`` to process id."""
@@ -102,7 +127,16 @@ class Job:
 
     def kill(self, slot, number=signal.SIGKILL):
         """Send a signal to one worker."""
-        os.kill(self.workers()[slot], number)
+        self.kill_pid(self.workers()[slot], number)
+
+    def kill_pid(self, pid, number=signal.SIGKILL):
+        """Send a signal to one process of this job."""
+        assert psutil.Process(pid).environ()['JOB_DIR'] == str(self.folder)
+        os.kill(pid, number)
+
+    def interrupt(self):
+        """What Ctrl-C in a terminal does: SIGINT to the whole process group of horovodrun."""
+        os.killpg(self._process.pid, signal.SIGINT)
 
     def wait_for(self, condition, what, timeout=120):
         """Wait until `condition()` is true; an error with the log if the job ends or the time is over."""
@@ -155,8 +189,9 @@ class Job:
         return [e for e in read_lines(self.run_dir / 'events.jsonl') if not kinds or e['kind'] in kinds]
 
     def reports(self, kind):
-        """What the workers of the test script wrote with `report`, as dicts."""
-        return [r for path in sorted(self.run_dir.glob('report-*.jsonl')) for r in read_lines(path) if r['kind'] == kind]
+        """What the workers of the test script wrote with `report`, as dicts, in the order of time."""
+        found = [r for path in self.run_dir.glob('report-*.jsonl') for r in read_lines(path) if r['kind'] == kind]
+        return sorted(found, key=lambda r: r['time'])
 
     def audit(self):
         """All lines of the audit, by file."""

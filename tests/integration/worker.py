@@ -1,19 +1,55 @@
-"""A small Gluon training script with the five lines, for the integration tests. Its knobs are environment variables."""
+"""A small Gluon training script with the five lines, for the integration tests.
+
+Its knobs are environment variables. In the middle of a job it is told things by files in the job's folder:
+
+- `hold-start`, `hold-build`: a worker waits before its imports, or after `dynamic.init()`, until the file is gone
+- `raise`, `raise-in-callback`: the worker in the slot that is the file's text raises RuntimeError (`all`: all workers)
+- `stop`: with UNTIL_STOPPED=1 training ends after the epoch that it is in
+"""
 
 import hashlib
 import json
 import logging
 import os
 import sys
+import threading
 import time
 
-import mxnet as mx
-import numpy as np
-from mxnet import autograd, gluon
+JOB_DIR, RUN_DIR = os.environ.get('JOB_DIR'), os.environ['RUN_DIR']
+SLOT = f"{os.environ.get('HOROVOD_HOSTNAME', 'alone')}:{os.environ.get('HOROVOD_LOCAL_RANK', 0)}"
 
-import hvd_dynamic as dynamic
 
-logging.basicConfig(level=logging.INFO, format='%(name)s: %(message)s')
+def report(kind, **fields):
+    os.makedirs(RUN_DIR, exist_ok=True)
+    with open(os.path.join(RUN_DIR, f"report-{SLOT.replace(':', '-')}.jsonl"), 'a') as file:
+        file.write(json.dumps({'kind': kind, 'time': time.time(), 'slot': SLOT, 'pid': os.getpid(), **fields}) + '\n')
+
+
+def told(name):
+    """The text of a file in the job's folder; None if it is not there."""
+    try:
+        with open(os.path.join(JOB_DIR, name)) as file:
+            return file.read()
+    except (FileNotFoundError, TypeError):
+        return None
+
+
+def hold(place):
+    if told(f'hold-{place}') is not None:
+        report('held', place=place)
+        while told(f'hold-{place}') is not None:
+            time.sleep(0.05)
+
+
+hold('start')
+
+import mxnet as mx  # noqa: E402
+import numpy as np  # noqa: E402
+from mxnet import autograd, gluon  # noqa: E402
+
+import hvd_dynamic as dynamic  # noqa: E402
+
+logging.basicConfig(level=os.environ.get('LOG_LEVEL', 'INFO'), format='%(name)s: %(message)s')
 
 
 def knob(name, default):
@@ -31,14 +67,7 @@ REFERENCE = knob('REFERENCE', 16)
 DTYPE = knob('DTYPE', 'float32')
 
 dynamic.init()
-SLOT = f"{os.environ.get('HOROVOD_HOSTNAME', 'alone')}:{os.environ.get('HOROVOD_LOCAL_RANK', 0)}"
-
-
-def report(kind, **fields):
-    path = os.path.join(os.environ['RUN_DIR'], f"report-{SLOT.replace(':', '-')}.jsonl")
-    with open(path, 'a') as file:
-        file.write(json.dumps({'kind': kind, 'slot': SLOT, 'pid': os.getpid(), **fields}) + '\n')
-
+hold('build')
 
 rng = np.random.RandomState(7)
 X = rng.randn(SAMPLES, 1, 8, 8).astype('float32')
@@ -87,7 +116,7 @@ base = {'constant': 0.05, 'cosine': mx.lr_scheduler.CosineScheduler(updates, 0.0
         'epochs': lambda epoch: 0.05 * 0.9 ** epoch}[knob('BASE', 'constant')]
 schedule = dynamic.DynamicSchedule(base, REFERENCE, policy=dynamic.policies.get(POLICY[0], **POLICY[1]))
 trainer = dynamic.DynamicTrainer(net.collect_params(), OPTIMIZER[0], OPTIMIZER[1], schedule=schedule)
-log = dynamic.RunLog(os.environ['RUN_DIR'], audit_samples=True)
+log = dynamic.RunLog(RUN_DIR, audit_samples=True)
 state = dynamic.GluonState(net=net, trainer=trainer, sampler=sampler, run_log=log, epoch=0, seen=0,
                            table=np.zeros(3), array=mx.nd.zeros((2,)))
 loss_fn = gluon.loss.SoftmaxCrossEntropyLoss()
@@ -104,14 +133,43 @@ def digest():
 state.register_callback(lambda event: report('resize', old_size=event.old_size, new_size=event.new_size, added=event.added,
                                              removed=event.removed, update=event.update, pause=event.pause_seconds,
                                              epoch=event.epoch, trained_epoch=state.epoch, failed=event.failed,
-                                             rolled_back=event.rolled_back_updates))
+                                             rolled_back=event.rolled_back_updates, lr=event.lr,
+                                             global_batch=event.global_batch))
+state.register_callback(lambda event: raise_if_told('raise-in-callback'))
+
+
+def raise_if_told(name):
+    if told(name) in (SLOT, 'all'):
+        raise RuntimeError(f'{name} on {SLOT}')
+
+
+def resources():
+    """What this process holds of the system's: open files by kind, threads, resident bytes."""
+    kinds = []
+    for descriptor in os.listdir('/proc/self/fd'):
+        try:
+            kinds.append(os.readlink(f'/proc/self/fd/{descriptor}').split(':')[0].split('[')[0])
+        except OSError:
+            continue        # that of the listing itself
+    with open('/proc/self/statm') as file:
+        resident = int(file.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
+    return {'files': {kind: kinds.count(kind) for kind in set(kinds)}, 'threads': len(os.listdir('/proc/self/task')),
+            'names': sorted(t.name for t in threading.enumerate()), 'resident': resident}
+
+
+def stopped():
+    """Whether the test has asked for the end; all workers get the same answer."""
+    return knob('UNTIL_STOPPED', 0) and state.world.allreduce_sum([int(told('stop') is not None)])[0] > 0
 
 
 @dynamic.run
 def train(state):
-    report('entered', digest=digest(), update=state.updates, rank=dynamic.rank(), size=dynamic.size())
+    report('entered', digest=digest(), update=state.updates, rank=dynamic.rank(), size=dynamic.size(), **resources())
     for state.epoch in range(state.epoch, EPOCHS):
+        if stopped():
+            break
         for data, label in loader:
+            raise_if_told('raise')
             data, label = data.as_in_context(mx.cpu()).astype(DTYPE), label.as_in_context(mx.cpu())
             with autograd.record():
                 loss = loss_fn(net(data).astype('float32'), label)
