@@ -43,10 +43,8 @@ class CheckpointFolder:
     """
 
     def __init__(self, folder, keep=3):
-        if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
-            raise ValueError(f'keep_checkpoints must be an integer of at least 1, got {keep!r}')
         self.path = Path(folder)
-        self.keep = keep
+        self.keep = _checked_keep(keep)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not os.access(self.path, os.W_OK | os.X_OK):
@@ -88,6 +86,12 @@ class CheckpointFolder:
             log.warning('the old checkpoint %s cannot be removed: %s', path, error)
 
 
+def _checked_keep(keep):
+    if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
+        raise ValueError(f'keep_checkpoints must be an integer of at least 1, got {keep!r}')
+    return keep
+
+
 @dataclass
 class _Write:
     """A write that is under way or done."""
@@ -116,7 +120,7 @@ class Checkpoints:
 
     def __init__(self, folder, keep):
         self.folder = None if folder is None else CheckpointFolder(folder, keep)
-        self._keep = keep
+        self._keep = _checked_keep(keep)
         self._write = None
         self._unusable = set()
         self.last = self.resumed_from = self.missing = None
@@ -188,7 +192,10 @@ class Checkpoints:
 
     def newest(self):
         """``[update, path]`` of the newest file in the folder that is not known to be unusable, or None."""
-        known = [] if self.folder is None else self.folder.updates()
+        try:
+            known = [] if self.folder is None else self.folder.updates()
+        except OSError:
+            known = []          # the folder has vanished since: the next save will tell
         usable = [update for update in known if self.folder.file(update) not in self._unusable]
         return [usable[-1], str(self.folder.file(usable[-1]))] if usable else None
 

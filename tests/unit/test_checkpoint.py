@@ -473,11 +473,24 @@ def test_folder_that_vanishes_is_a_failed_write(tmp_path, caplog):
     def hook(job):
         if job.state.updates == 4:
             os.rmdir(tmp_path / 'c')
+        if job.state.updates == 6:
+            job.world.resize(2)
         saved_at(5)(job)
         if job.state.updates == 5:
             assert job.state.wait_for_checkpoint() is None
     one.train(1, hook)
-    assert one.state.updates == 10 and 'could not be written' in caplog.text and 'there is no earlier one' in caplog.text
+    assert one.world.size == 2 and 'could not be written' in caplog.text and 'there is no earlier one' in caplog.text
+
+
+def test_resize_right_after_a_save_takes_place(tmp_path):
+    def hook(job):
+        if job.state.updates == 4:
+            job.world.resize(2)
+            job.state.save_checkpoint()
+    one = job(tmp_path, run_log=RunLog(tmp_path / 'run'))
+    one.train(1, hook)
+    assert [line['world_size'] for line in read_lines(tmp_path / 'run' / 'metrics.jsonl')] == [1] * 4 + [2] * 3
+    assert header(tmp_path / 'checkpoint-4.hvd')['world_size'] == 1
 
 
 def test_folder_can_be_given_to_each_call(tmp_path):
@@ -533,7 +546,7 @@ def test_resume_after_training_has_begun_is_refused(tmp_path):
 @pytest.mark.parametrize('keep', [0, -1, True, 2.0, '3'])
 def test_keep_must_be_a_positive_integer(keep, tmp_path):
     with pytest.raises(ValueError, match='keep_checkpoints must be an integer of at least 1, got '):
-        job(tmp_path, keep=keep)
+        job(None, keep=keep)
 
 
 def test_folder_that_cannot_be_used_is_refused(tmp_path, monkeypatch):
