@@ -62,8 +62,8 @@ def main(argv=None):
                         help='stop after so many minutes (default: 2 and one third for each event)')
     parser.add_argument('--folder', type=Path, metavar='DIR',
                         help='a new folder, to be kept (default: a temporary one, kept if anything is wrong)')
-    parser.add_argument('--pause', type=float, default=0.01, metavar='SECONDS',
-                        help='make each update so much longer (default: 0.01)')
+    parser.add_argument('--pause', type=float, default=0.03, metavar='SECONDS',
+                        help='make each update so much longer, and leave the cores to newcomers (default: 0.03)')
     args = parser.parse_args(argv)
     events = args.events or (10 if args.quick else 100)
     if events < 1:

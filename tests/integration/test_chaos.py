@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def outcome(folder):
-    return run(folder, Dealer(SEED, QUICK, HOSTS), sum(QUICK.values()), minutes=5, pause=0.01)
+    return run(folder, Dealer(SEED, QUICK, HOSTS), sum(QUICK.values()), minutes=5, pause=0.03)
 
 
 def test_nothing_is_wrong_after_any_of_the_events(outcome):
