@@ -355,6 +355,7 @@ def _check_header(file):
     try:
         numbers, parameters = header['numbers'], header['parameters']
         good = (type(header['update']) is int and header['update'] == numbers['trainer']['update']
+                and type(numbers['training']) is str
                 and len(header['places']) == len(file) and len(numbers['parameters']) == len(parameters)
                 and all(type(header[name]) is dict for name in ('arguments', 'attributes'))
                 and all(len(one) == 4 and type(one[0]) is str for one in parameters))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import secrets
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -96,6 +97,7 @@ class GluonState:
         self._pending = self._committed = None
         self._checkpoints = Checkpoints(checkpoint_dir, keep_checkpoints)
         self._undone_updates = 0
+        self._training = secrets.token_hex(8)       # the same in all jobs that go on with one training
         self._callbacks = []
         self._slots = []            # of all workers, by rank
         self._old_members = {}      # of the last world that this worker was in: token to slot
@@ -247,7 +249,7 @@ class GluonState:
 
     def numbers(self):
         """All of the state that is neither an array nor the user's: what a commit keeps and a sync carries."""
-        return {'trainer': self._trainer.state_dict(), 'sampler': self._sampler.state_dict(),
+        return {'training': self._training, 'trainer': self._trainer.state_dict(), 'sampler': self._sampler.state_dict(),
                 'parameters': [[p.grad_req == 'null', p.lr_mult, p.wd_mult] for p in self._params]}
 
     def load_numbers(self, numbers):
@@ -257,6 +259,7 @@ class GluonState:
             param.lr_mult, param.wd_mult = lr_mult, wd_mult
             if frozen != (param.grad_req == 'null'):
                 param.grad_req = 'null' if frozen else 'write'
+        self._training = numbers['training']
         self._trainer.load_state_dict(numbers['trainer'])
         self._sampler.load_state_dict(numbers['sampler'])
 

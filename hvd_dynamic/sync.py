@@ -125,7 +125,8 @@ def _greeting(state, failed, begun):
         'digest': '' if commit is None else state.digest(arrays=failed or resumed),
         'averaged': commit is not None and commit.averaged,
         'parameters': state._describe_parameters(), 'arguments': state._arguments(),
-        'resumed_from': str(checkpoints.resumed_from) if resumed else None, 'newest_checkpoint': checkpoints.newest(),
+        'resumed_from': str(checkpoints.resumed_from) if resumed else None, 'training': state._training,
+        'newest_checkpoint': checkpoints.newest(),
         'missing_checkpoint': None if checkpoints.missing is None else str(checkpoints.missing),
     }
 
@@ -148,6 +149,11 @@ def _check_place(everyone, rank):
 
 def _check_checkpoints(everyone, update):
     """Refuse to start from anything but what was asked for, and beside checkpoints that a later resume would take."""
+    resumed = {one['training']: one['resumed_from'] for one in everyone if one['resumed_from'] is not None}
+    if len(resumed) > 1:
+        first, second = list(resumed.values())[:2]
+        raise ValueError(f'workers have taken up checkpoints of different trainings, such as {first} and {second}: move '
+                         f'those that do not belong here to another place')
     missing = [one['missing_checkpoint'] for one in everyone if one['missing_checkpoint'] is not None]
     if missing and update < 0:
         raise ValueError(f'there is no checkpoint {missing[0]}: give the path of one, or its folder')

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import threading
+import time
 
 import mxnet as mx
 import numpy as np
@@ -14,7 +15,7 @@ from test_sync import jobs_of, meet, same, train
 
 import hvd_dynamic as dynamic
 from hvd_dynamic import checkpointfile, policies
-from hvd_dynamic.checkpoint import CheckpointFolder
+from hvd_dynamic.checkpoint import CheckpointFolder, Checkpoints
 from hvd_dynamic.runlog import RunLog
 
 
@@ -272,6 +273,29 @@ def test_every_sample_is_used_once_an_epoch_through_a_lost_job_of_other_size(tmp
     assert resumed['path'] == str(tmp_path / 'checkpoints' / 'checkpoint-2.hvd') and resumed['undone_updates'] == 1
 
 
+def test_audit_of_all_workers_is_written_before_the_checkpoint(tmp_path, monkeypatch):
+    """Or a job that is lost at that moment lacks what one of its workers used."""
+    group = Group(2)
+    jobs = jobs_of(group, checkpoint_dir=tmp_path / 'c')
+    for job in jobs:
+        job.state._run_log = RunLog(tmp_path / 'run', audit_samples=True)
+    begin, settle, slow = Checkpoints.begin, RunLog.settle, jobs[1].state._run_log
+    audited = []
+
+    def late(log, *arguments):
+        if log is slow:
+            time.sleep(0.1)
+        settle(log, *arguments)
+
+    def begins(*arguments):
+        audited.append([line['update'] for line in read_lines(tmp_path / 'run' / 'samples-thread-1.jsonl')])
+        begin(*arguments)
+    monkeypatch.setattr(RunLog, 'settle', late)
+    monkeypatch.setattr(Checkpoints, 'begin', begins)
+    raise_errors(train(group, jobs, epochs=1, hooks=dict.fromkeys(range(2), saved_at(3))))
+    assert audited == [[1, 2, 3]]
+
+
 def test_running_statistics_in_a_checkpoint_are_the_mean_over_the_workers(tmp_path):
     group = Group(2)
     jobs = jobs_of(group, checkpoint_dir=tmp_path)
@@ -320,9 +344,34 @@ def test_newcomer_with_a_later_checkpoint_of_another_job_gets_the_survivors_stat
     grown(tmp_path, prepare)
 
 
+def on_disk(folder, update, start=None, shift=0.0):
+    """Have a checkpoint of `update` there, of a job that went on from the checkpoint in `start`."""
+    job = Job(net=small_net(batchnorm=True), reference=8, checkpoint_dir=folder)
+    if start is not None:
+        job.state.resume(start)
+        job.net[0].weight.data()[:] += shift
+        job.state._keep_as_commit()
+    job.train(1, saved_at(update))
+
+
+def test_disks_with_checkpoints_of_different_trainings_are_refused(tmp_path):
+    """Else the one with more updates, whatever it is, would be taken for the latest."""
+    for name, update in (('a', 4), ('b', 6)):
+        on_disk(tmp_path / name, update)
+    group = Group(2)
+    jobs = jobs_of(group)
+    for j, name in zip(jobs, 'ab'):
+        j.state.resume(tmp_path / name)
+    messages = [str(error) for error in meet(group, jobs)]
+    assert messages == [
+        f'workers have taken up checkpoints of different trainings, such as {tmp_path}/a/checkpoint-4.hvd and {tmp_path}/b/'
+        f'checkpoint-6.hvd: move those that do not belong here to another place'] * 2
+
+
 def test_two_disks_with_different_checkpoints_of_one_update_give_one_state(tmp_path):
-    for name, seed in (('a', 1), ('b', 2)):
-        Job(net=small_net(batchnorm=True, seed=seed), reference=8, checkpoint_dir=tmp_path / name).train(1, saved_at(4))
+    on_disk(tmp_path / 'first', 2)
+    for name in 'ab':
+        on_disk(tmp_path / name, 4, tmp_path / 'first', shift=0.1 * (name == 'b'))
     group = Group(2)
     jobs = jobs_of(group)
     for j, name in zip(jobs, 'ab'):
@@ -333,8 +382,8 @@ def test_two_disks_with_different_checkpoints_of_one_update_give_one_state(tmp_p
 
 
 def test_the_later_of_two_disks_wins(tmp_path):
-    for name, update in (('a', 4), ('b', 6)):
-        Job(net=small_net(batchnorm=True), reference=8, checkpoint_dir=tmp_path / name).train(1, saved_at(update))
+    on_disk(tmp_path / 'a', 4)
+    on_disk(tmp_path / 'b', 6, tmp_path / 'a')
     group = Group(2)
     jobs = [Job(world=w, net=small_net(batchnorm=True), reference=8, checkpoint_dir=tmp_path / n)
             for w, n in zip(group.worlds, 'ab')]

@@ -402,6 +402,7 @@ def test_running_statistics_of_a_virtual_world_are_left_alone_by_averaging():
 
 def test_digest_tells_states_apart():
     job, other = Job(best=0.5), Job(best=0.5)
+    other.state._training = job.state._training
     job.run(lambda state: None)
     other.run(lambda state: None)
     assert job.state.digest(arrays=False) == other.state.digest(arrays=False)
