@@ -3,6 +3,7 @@
 Each of the first four fixtures is one job to which many things happen one after the other.
 """
 
+import os
 import signal
 import time
 
@@ -216,8 +217,9 @@ def frozen(tmp_path_factory):
         freeze(1, 1.5)
         job.after_short = changes(job)
         freeze(1, 7)
-        job.after_long = changes(job)
+        job.wait_for_size(2)
         freeze(0, 7)
+        wait_for_resize(job, 2, 3)
         ended_well(job)
         yield job
 
@@ -229,9 +231,9 @@ def test_worker_that_stands_still_for_a_moment_is_waited_for(frozen):
 def test_worker_that_stands_still_for_longer_is_lost_and_found(frozen):
     """Nobody hangs, and all go on in the same processes: the frozen one is not dead."""
     assert_ended_well(frozen)
-    assert len(frozen.after_long) >= 1
+    assert [(e['kind'], e['old_size'], e['new_size'], len(e['added']), len(e['removed'])) for e in changes(frozen)] == 2 * [
+        ('failed_over', 2, 1, 0, 1), ('resized', 1, 2, 1, 0)]
     assert {r['slot']: r['pid'] for r in frozen.reports('end')} == frozen.pids
-    assert changes(frozen)[-1]['new_size'] == 2
     assert all(e['rolled_back_updates'] <= 2 for e in changes(frozen))
 
 
@@ -292,6 +294,18 @@ def test_after_bad_answers_the_state_is_the_same_everywhere(discovery):
     assert_each_sample_once(discovery)
 
 
+def test_host_that_leaves_in_the_moment_after_the_start(tmp_path):
+    with Job(tmp_path, slots(*HOSTS[:2]), environment=UNTIL_STOPPED) as job:
+        job.wait_for_update(1)
+        time.sleep(0.5)
+        job.set_hosts(slots(HOSTS[0]))
+        wait_for_resize(job, 1, 0)
+        ended_well(job)
+        assert_ended_well(job)
+        assert '127.0.0.1:0 leaves the job' in job.log()
+        assert_each_sample_once(job)
+
+
 # -- fewer than --min-np -------------------------------------------------------------------------------------------
 
 
@@ -330,3 +344,110 @@ def test_fewer_than_min_np_wait_and_go_on_with_new_hosts(too_few):
 def test_after_too_few_workers_the_state_is_the_same_everywhere(too_few):
     assert_in_sync(too_few)
     assert_each_sample_once(too_few)
+
+
+# -- errors in the user's code -------------------------------------------------------------------------------------
+
+
+def ended_by(job, error):
+    """What of the workers' output is part of tracebacks: all of them must end with `error`, as many as there are."""
+    log = job.worker_log()
+    return log.count('Traceback'), log.count(f'RuntimeError: {error}')
+
+
+def test_error_on_one_worker_of_a_single_host_is_the_one_that_is_seen(tmp_path):
+    with Job(tmp_path, {'localhost': 3}, environment=UNTIL_STOPPED) as job:
+        job.wait_for_update(20)
+        job.make('raise', 'localhost:1')
+        assert job.finish(60) != 0
+        assert ended_by(job, 'raise on localhost:1') == (1, 1), job.log()
+        assert 'status code 134' not in job.log()
+        time.sleep(0.5)
+        assert job.processes() == []
+
+
+def test_error_on_one_host_is_seen_and_the_others_go_on(tmp_path):
+    with Job(tmp_path, slots(*HOSTS[:3]), environment=UNTIL_STOPPED) as job:
+        job.wait_for_update(20)
+        job.make('raise', latest(job, 0))
+        wait_for_resize(job, 2, 0)
+        ended_well(job)
+        assert job.status == 0
+        assert ended_by(job, 'raise on') == (1, 1), job.log()
+        assert_in_sync(job)
+        assert_each_sample_once(job)
+
+
+def test_error_that_all_workers_make_ends_the_job(tmp_path):
+    with Job(tmp_path, slots(*HOSTS[:3]), environment=UNTIL_STOPPED) as job:
+        job.wait_for_update(20)
+        job.make('raise', 'all')
+        assert job.finish(60) != 0
+        assert ended_by(job, 'raise on') == (3, 3), job.log()
+        assert 'status code 134' not in job.log()
+
+
+def test_error_in_a_callback_is_seen_and_not_buried(tmp_path):
+    """Callbacks are called on survivors: they end with it. The newcomer has all of the state, and goes on."""
+    with Job(tmp_path, slots(*HOSTS[:2]), environment=UNTIL_STOPPED) as job:
+        job.wait_for_update(20)
+        job.make('raise-in-callback', 'all')
+        job.set_hosts(slots(*HOSTS[:3]))
+        job.wait_for(lambda: job.worker_log().count('RuntimeError: raise-in-callback on') == 2, 'both survivors told', 60)
+        job.remove('raise-in-callback')
+        job.wait_for_size(1)
+        ended_well(job)
+        assert job.status == 0
+        assert ended_by(job, 'raise-in-callback on') == (2, 2), job.log()
+        assert [r['slot'] for r in job.reports('end')] == ['127.1:0']
+        assert_each_sample_once(job)
+
+
+# -- Ctrl-C --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('when', ['in training', 'while a newcomer starts'])
+def test_ctrl_c_ends_everything(tmp_path, when):
+    with Job(tmp_path, slots(*HOSTS[:2]), environment={**UNTIL_STOPPED, 'LOADERS': '1'}) as job:
+        job.wait_for_update(20)
+        if when == 'while a newcomer starts':
+            job.make('hold-build')
+            job.set_hosts(slots(*HOSTS[:3]))
+            held(job, 1)
+        job.interrupt()
+        assert job.finish(30) != 0
+        time.sleep(0.5)
+        assert [process.cmdline() for process in job.processes()] == []
+        assert 'Traceback' not in job.worker_log() and 'status code 134' not in job.log(), job.log()
+
+
+# -- what is left behind -------------------------------------------------------------------------------------------
+
+
+def test_worlds_that_are_entered_and_left_leave_nothing_behind(tmp_path):
+    with Job(tmp_path, slots(*HOSTS[:2]), environment={'REJOIN': '20'}) as job:
+        assert job.finish(120) == 0, job.log()[-3000:]
+        assert 'Traceback' not in job.worker_log()
+        for slot in ('localhost:0', '127.0.0.1:0'):
+            turns = [r for r in job.reports('rejoined') if r['slot'] == slot]
+            assert [r['turn'] for r in turns] == list(range(20))
+            early, late = turns[4], turns[-1]
+            assert late['files'] == early['files'] and late['names'] == early['names'], (early, late)
+            assert late['threads'] <= early['threads'], (early, late)
+            assert late['resident'] - early['resident'] < 5e6, [r['resident'] for r in turns]
+
+
+def test_shared_memory_of_loaders_is_given_back(tmp_path):
+    """Also that of loaders whose epoch was cut off by a resize."""
+    before = set(os.listdir('/dev/shm'))
+    with Job(tmp_path, slots(*HOSTS[:2]), environment={**UNTIL_STOPPED, 'LOADERS': '2'}) as job:
+        job.wait_for_update(20)
+        job.wait_for(lambda: set(os.listdir('/dev/shm')) - before, 'loaders used shared memory')
+        pids = {process.pid for process in job.processes()}
+        time.sleep(1)
+        job.set_hosts(slots(HOSTS[0]))
+        wait_for_resize(job, 1, 0)
+        ended_well(job)
+        assert_ended_well(job)
+        ours = [name for name in set(os.listdir('/dev/shm')) - before if any(str(pid) in name for pid in pids)]
+        assert ours == []

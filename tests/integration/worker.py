@@ -5,6 +5,8 @@ Its knobs are environment variables. In the middle of a job it is told things by
 - `hold-start`, `hold-build`: a worker waits before its imports, or after `dynamic.init()`, until the file is gone
 - `raise`, `raise-in-callback`: the worker in the slot that is the file's text raises RuntimeError (`all`: all workers)
 - `stop`: with UNTIL_STOPPED=1 training ends after the epoch that it is in
+
+REJOIN=n: in place of training the worker enters and leaves the world n times.
 """
 
 import hashlib
@@ -187,6 +189,16 @@ def train(state):
                 state.commit()
     return state.updates
 
+
+if knob('REJOIN', 0):
+    world = dynamic.current_world()
+    for turn in range(knob('REJOIN', 0)):
+        world.join()
+        assert world.allreduce_sum(np.ones(100000, 'float32')).min() == world.size
+        world.barrier()
+        report('rejoined', turn=turn, **resources())
+        world.leave()
+    sys.exit()
 
 done = train(state)
 assert done == state.updates
