@@ -93,8 +93,13 @@ class HorovodWorld(World):
         before = open_sockets()
         elastic = os.environ.pop(ELASTIC, None)     # else hvd.init would ask the driver a second time
         try:
-            initialise() if self.elastic else hvd.init()
+            if self.elastic:
+                initialise(lambda: self._members.given_up)
+            else:
+                hvd.init()
         finally:
+            if self.elastic:
+                self._members.connected(hvd.is_initialized())
             if elastic is not None:
                 os.environ[ELASTIC] = elastic
         after = open_sockets()

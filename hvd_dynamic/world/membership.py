@@ -83,6 +83,7 @@ class _Round:
     leader_said: object = None
     proposed: float = 0.0
     accepted: set = field(default_factory=set)
+    broken: bool = False                            # the world that was formed in it could not be connected
     missing: bool = False                           # workers that the driver still counts are gone
     told_of_newcomers: bool = False
 
@@ -125,6 +126,7 @@ class Membership:
         self._slot, self._round = slot, _Round(time.monotonic())
         self._crew = self._left = None      # the world that this worker is in; that it was in last
         self._wanted = self._asked = 0      # rounds
+        self._connecting = self._given_up = False
         self._ask_again = False             # the leader has found that another round is needed
         self._entering = self._failed = self._asked_since_failure = False
         self._outcome = self._error = None
@@ -134,6 +136,15 @@ class Membership:
         threading.Thread(target=self._run, name='hvd_dynamic-membership', daemon=True).start()
 
     # -- called by the training thread -----------------------------------------------------------------------------
+
+    @property
+    def given_up(self):
+        """Whether a worker of the world that is being connected has found that another one is gone."""
+        return self._given_up
+
+    def connected(self, yes):
+        """The workers of the world are connected to each other, or have failed to."""
+        self._connecting, self._round.broken = False, not yes
 
     @property
     def change_found(self):
@@ -160,7 +171,10 @@ class Membership:
                 self._left, self._crew = self._crew, None
                 self._failed, self._asked_since_failure = False, False
             self._failed = self._failed or failed
-            if self._round.used and self._wanted == self._asked:
+            # In a round without newcomers nobody is waited for who is still starting: it is worth asking for the next one,
+            # of which the driver has left out those that are gone.
+            useless = self._round.used or (failed and self._left is not None and self._slot.size <= self._left.size)
+            if useless and self._wanted == self._asked:
                 self._wanted += 1
             self._outcome, self._ask_again, self.ready = None, False, False
             self._done.clear()
@@ -195,7 +209,13 @@ class Membership:
         return time.monotonic() - self._sign_of_life
 
     def settle(self, seconds):
-        """Wait until a round that was asked for has begun: the driver would count a worker twice that exits before."""
+        """Leave the driver with a round that it understands, before this worker exits.
+
+        It would count a worker twice that exits while it asks for a round, and call the job failed if a worker that was lost
+        is still a part of the round.
+        """
+        if self._round.missing:
+            self.prepare()
         end = time.monotonic() + seconds
         while self._asked < self._wanted and self._error is None and time.monotonic() < end:
             time.sleep(_FAST)
@@ -237,6 +257,9 @@ class Membership:
             return self._meet()
         if self._crew is None:
             return self._warm_up()
+        if self._connecting:
+            self._given_up = self._board.fate() == ASK_AGAIN
+            return _SLOW
         return self._watch()
 
     def _ask(self):
@@ -244,11 +267,14 @@ class Membership:
                             'workers that it has started are there or have ended')
         if not self._slot.removed and self._others_may_wait() and self._board.fate() is None:
             self._board.set_fate(ASK_AGAIN)
+        log.debug('%s asks for a round', self._name)
+        failed = self._failed
         slot = self._rendezvous.ask_slot(self._host, self._local_rank, None)
+        log.debug('%s has rank %d of %d in the new round', self._name, slot.rank, slot.size)
         with self._lock:
             self._asked += 1
             self._slot, self._round = slot, _Round(time.monotonic())
-            self._asked_since_failure = True
+            self._asked_since_failure = failed
             self._sign_of_life = time.monotonic()
         crew = self._crew or self._left
         if crew is not None:
@@ -259,7 +285,7 @@ class Membership:
     def _others_may_wait(self):
         """Whether somebody may be waiting in the present round who does not know that another one is asked for."""
         crew = self._crew or self._left
-        return not self._round.used or crew is None or self._slot.size > crew.size
+        return not self._round.used or self._round.broken or crew is None or self._slot.size > crew.size
 
     def _publish(self):
         ready = self._entering
@@ -342,29 +368,31 @@ class Membership:
             if lead:
                 self._sign_of_life = now
         self.waiting_for = 'the workers that are training to take this one in' if lead else 'the first worker to start'
-        patience = _LOST_BEAT_SECONDS if lead else self._grace
+        patience = _STRAGGLER_SECONDS if self._failed else _LOST_BEAT_SECONDS if lead else self._grace
         if now - this.leader_seen > patience:
             # The leader says `decided` before it looks at the fate for the last time; who gives up looks for `decided` after
             # having said so. So at least one of the two sees the other, and nobody goes alone.
             if lead.get('decided') and now - this.leader_seen < _DECISION_SECONDS:
                 return _FAST
-            self._board.set_fate(WHEN_READY)
+            log.debug('%s gives the round up: nothing was heard of the leader', self._name)
+            self._board.set_fate(WHEN_READY if self._left is None else ASK_AGAIN)
             if self._board.lead().get('decided') and not lead.get('decided'):
                 return _FAST
             return self._again()
         return _FAST
 
     def _go(self, go):
+        log.debug('%s goes on in a world of %d', self._name, len(go['members']))
         self._round.used = True
         ranks = [rank for rank, _ in go['members']]
         crew = Crew(go['id'], [slot for _, slot in go['members']], ranks.index(self._slot.rank))
-        missing = self._failed and not self._asked_since_failure
         first = self._left is None
         with self._lock:
             self._crew, self._failed = crew, False
-        self._round.missing = missing
+            self._connecting, self._given_up = True, False
+        self._round.missing = go['missing']
         # The driver tells nobody of hosts that changed before the first worker had registered itself.
-        self._ask_again = self._slot.rank == 0 and (missing or (first and crew.size == self._slot.size))
+        self._ask_again = self._slot.rank == 0 and (go['missing'] or (first and crew.size == self._slot.size))
         self._finish(crew)
         return _SLOW
 
@@ -433,11 +461,13 @@ class Membership:
         return self._propose(now, sorted(here + self._that_fit(here, newcomers)))
 
     def _give_up(self, fate):
+        log.debug('%s gives the round up: %s', self._name, fate)
         self._board.set_fate(fate)
         return self._again()
 
     def _propose(self, now, ranks):
         this = self._round
+        log.debug('%s proposes a world of ranks %s', self._name, ranks)
         this.proposed, this.accepted = now, {0}
         self._say(now, proposal={'id': os.urandom(8).hex(), 'ranks': ranks})
         return self._decide(now)
@@ -461,7 +491,9 @@ class Membership:
         self._say(now, decided=True)
         if self._board.fate() is not None:
             return self._again()
-        self._say(now, go={'id': proposal['id'],
+        # Workers that were lost after the others had asked for this round are still a part of it for the driver.
+        missing = self._failed and not self._asked_since_failure
+        self._say(now, go={'id': proposal['id'], 'missing': missing,
                            'members': [[rank, this.members[rank]['slot']] for rank in proposal['ranks']]})
         return self._go(this.lead['go'])
 

@@ -18,6 +18,7 @@ import horovod.mxnet as hvd
 from horovod.mxnet import mpi_ops
 
 from ..errors import JoinFailed
+from .sockets import hang_up, open_sockets
 
 __all__ = ['initialise']
 
@@ -26,8 +27,13 @@ _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)
 _EXIT_THREAD = {'x86_64': 60, 'aarch64': 93}        # number of the system call that ends one thread
 
 
-def initialise():
+def initialise(given_up):
     """As ``hvd.init()``.
+
+    Parameters
+    ----------
+    given_up : callable
+        Whether another worker has found that one is gone: its news comes sooner than Gloo's time-outs.
 
     Raises
     ------
@@ -41,6 +47,7 @@ def initialise():
     libc = ctypes.CDLL(None, use_errno=True)
     libc.signal.restype, libc.signal.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
     present = set(os.listdir('/proc/self/task'))
+    sockets = open_sockets()
     failed, finished = threading.Event(), threading.Event()
 
     def aborting(number):
@@ -61,6 +68,8 @@ def initialise():
         while not finished.wait(_POLL_SECONDS):
             if failed.is_set():
                 raise JoinFailed('a worker was lost while the workers of a new world connected to each other')
+            if given_up():
+                hang_up({fd: identity for fd, identity in open_sockets().items() if sockets.get(fd) != identity})
     finally:
         libc.signal(signal.SIGABRT, previous)
         if failed.is_set():

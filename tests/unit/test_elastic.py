@@ -222,7 +222,7 @@ def test_leaver_exits_with_status_0_and_one_line(caplog):
     class Removed(dynamic.VirtualWorld):
         def join(self):
             if self.generation:
-                raise WorkerRemoved('no place')
+                raise WorkerRemoved('its slot was taken away')
             super().join()
     job.world = Removed(1)
     with caplog.at_level(logging.INFO, 'hvd_dynamic'), pytest.raises(SystemExit) as caught:
