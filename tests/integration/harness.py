@@ -69,7 +69,9 @@ class Job:
         """End the job and everything it started."""
         for process in self.processes():
             try:
-                process.kill()
+                # Python's own, that gives back the semaphores of processes that were killed: it ends with them.
+                if not any('resource_tracker' in part for part in process.cmdline()):
+                    process.kill()
             except psutil.NoSuchProcess:
                 pass
         self._process.wait()

@@ -191,7 +191,7 @@ def train(state):
 
 
 if knob('REJOIN', 0):
-    world = dynamic.current_world()
+    world = dynamic.elastic.current_world()
     for turn in range(knob('REJOIN', 0)):
         world.join()
         assert world.allreduce_sum(np.ones(100000, 'float32')).min() == world.size
