@@ -30,7 +30,8 @@ class Event:
     hosts_back : bool
         Whether the hosts of killed workers stay in the list, so that Horovod uses them again.
     seconds : float
-        How long a worker is frozen, or how long after a newcomer's process has begun the kill comes.
+        How long a worker is frozen, how long after a newcomer's process has begun the kill comes, or how long after a
+        checkpoint was ordered the job is stopped.
     """
 
     kind: str
@@ -130,7 +131,7 @@ class Dealer:
             # Twice the time that Gloo waits, or less than half of it.
             seconds = 12.0 if kind == 'freeze, too long' else self._rng.uniform(0.3, 2.5)
             return Event(kind, hosts, (self._rng.choice(slots_of(hosts)),), seconds=seconds)
-        return Event(kind, hosts, seconds=self._rng.uniform(0.0, 1.0))
+        return Event(kind, hosts, seconds=self._rng.uniform(0.0, 4.0))
 
     # Each of these returns None if the event is not legal. They get copies of the hosts.
 

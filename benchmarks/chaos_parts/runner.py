@@ -14,7 +14,7 @@ __all__ = ['Runner', 'Done', 'Fault', 'Fatal']
 LIMIT = 120
 #: A host that a failure has cost is left alone in this many events, and at least for Horovod's cooldown.
 REST = 2
-_LOOK_SECONDS = 0.1
+_LOOK_SECONDS = 0.25     # looking through all processes costs the job's workers time
 _UPDATES_AHEAD = 40     # of a checkpoint's order: more than what any worker does between two looks at the orders
 
 
