@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from . import errors
 from .orphans import end_with_parent
-from .state import GluonState, Resize
+from .state import GluonState, Resize, Stop
 from .sync import synchronise
+from .termination import STATUS, on_sigterm
 from .world import VirtualWorld, WorkerRemoved, World, default_world
 
 __all__ = ['init', 'run', 'current_world', 'rank', 'size', 'local_rank', 'ResizeEvent']
@@ -174,8 +175,29 @@ def run(function):
         global _calls
         _calls += 1
         state.bind(here, _calls)
-        return _loop(here, state, functools.partial(function, state, *args, **kwargs))
+        with on_sigterm(functools.partial(_terminate, here, state)):
+            return _loop(here, state, functools.partial(function, state, *args, **kwargs))
     return wrapper
+
+
+def _terminate(world, state):
+    """SIGTERM has come."""
+    if not world.joined:
+        sys.exit(STATUS)            # nothing that others would not have
+    log.log(_loud(world), '%s was told to end (SIGTERM): it does so at the next commit', world.member.slot)
+    state.trainer.ask_to_stop()
+
+
+def _stop(world, state):
+    """All workers were told to end, and have committed: write a checkpoint, and go."""
+    path = None
+    if state.checkpoint_dir is not None:
+        state.save_checkpoint()
+        path = state.wait_for_checkpoint()
+    log.log(_loud(world), 'stopped at update %d%s', state.updates, f'; state.resume() goes on from {path}' if path else '')
+    state.log_event('stopped', path=None if path is None else str(path))
+    world.end()
+    sys.exit(STATUS)
 
 
 def _loop(world, state, train):
@@ -192,9 +214,15 @@ def _loop(world, state, train):
         except WorkerRemoved as reason:
             log.info('%s leaves the job: %s', world.member.slot, reason)
             sys.exit(0)
+        except Stop:
+            _stop(world, state)
         except Resize:
             stopped = time.perf_counter()
-            world.leave()
+            departure = state.trainer.departure_agreed
+            world.leave(incomplete=departure)
+            if departure and state.trainer.stop_asked:
+                log.info('%s leaves the job: it was told to end (SIGTERM)', world.member.slot)
+                sys.exit(STATUS)
         except Exception as error:
             if not errors.is_collective_failure(error):
                 raise

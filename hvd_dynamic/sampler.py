@@ -100,16 +100,32 @@ class ElasticSampler:
         ranks : sequence of int
             The ranks served here: one in a real job, all of them in a `VirtualWorld`.
         """
-        if size > self.length:
-            raise ValueError(f'the data set has {self.length} samples, fewer than the {size} workers: each worker needs '
-                             f'at least one sample an update; use fewer workers (--max-np {self.length}) or more data')
-        if self._fixed_global_batch is not None and size > self._fixed_global_batch:
-            raise ValueError(f'reference_batch={self._fixed_global_batch} cannot be formed by {size} workers under '
-                             f'FixedGlobalBatch: each needs at least one sample an update; raise reference_batch or '
-                             f'limit the workers (--max-np {self._fixed_global_batch})')
+        why_not = self._why_not(size)
+        if why_not:
+            raise ValueError(why_not)
         self.size = size
         self.ranks = tuple(ranks)
         self._resumed = True
+
+    def fits(self, size):
+        """Whether an update can be cut among `size` workers.
+
+        Examples
+        --------
+        >>> ElasticSampler(100, batch_size=8).fits(101)
+        False
+        """
+        return self._why_not(size) is None
+
+    def _why_not(self, size):
+        if size > self.length:
+            return (f'the data set has {self.length} samples, fewer than the {size} workers: each worker needs at least one '
+                    f'sample an update; use fewer workers (--max-np {self.length}) or more data')
+        if self._fixed_global_batch is not None and size > self._fixed_global_batch:
+            return (f'reference_batch={self._fixed_global_batch} cannot be formed by {size} workers under FixedGlobalBatch: '
+                    f'each needs at least one sample an update; raise reference_batch or limit the workers '
+                    f'(--max-np {self._fixed_global_batch})')
+        return None
 
     def fix_global_batch(self, global_batch, max_local_batch=None):
         """Keep the global batch at `global_batch` samples; passes of at most `max_local_batch` (FixedGlobalBatch)."""

@@ -19,13 +19,17 @@ from .sampler import ElasticSampler
 from .sharing import average_arrays, share_arrays
 from .trainer import DynamicTrainer
 
-__all__ = ['GluonState', 'Resize']
+__all__ = ['GluonState', 'Resize', 'Stop']
 
 log = logging.getLogger('hvd_dynamic')
 
 
 class Resize(BaseException):
     """Leaves the step loop for a resize that all workers agreed on. Not an error, so no `except Exception` stops it."""
+
+
+class Stop(BaseException):
+    """Leaves the step loop because the job was told to end (SIGTERM): all is committed."""
 
 
 @dataclass
@@ -156,6 +160,12 @@ class GluonState:
         return self._sampler
 
     @property
+    def checkpoint_dir(self):
+        """The folder for checkpoints, or None."""
+        folder = self._checkpoints.folder
+        return None if folder is None else folder.path
+
+    @property
     def updates(self):
         """Updates done so far in the whole run."""
         return self._trainer.update_count
@@ -187,6 +197,7 @@ class GluonState:
     def bind(self, world, call=1):
         """Called by `hvd_dynamic.run`; `call` counts its training functions in this process."""
         self._world, self._call = world, call
+        world.fits = self._sampler.fits
         self._trainer.attach(world, self._sampler)
 
     def begin_round(self, meeting):
@@ -233,9 +244,11 @@ class GluonState:
             return
         self._checkpoints.tell(self)
         self._pending = self._take()
-        if self._trainer.resize_agreed:
+        trainer = self._trainer
+        if trainer.stop_agreed or trainer.resize_agreed or trainer.departure_agreed:
+            stop = trainer.stop_agreed
             self._settle()
-            raise Resize
+            raise Stop if stop else Resize
 
     def _take(self):
         """A commit of the present, all but the big arrays."""

@@ -78,8 +78,8 @@ def synchronise(state, failed=False, begun=0):
     greeting = _greeting(state, failed, begun)
     everyone = [values.from_bytes(data) for data in world.allgather_bytes(values.to_bytes(greeting), 'sync.greeting')]
     _check_place(everyone, world.rank)
-    _check_alike(everyone)
     survivors = [rank for rank, one in enumerate(everyone) if one['old']]
+    _check_newcomers(everyone, survivors, world.rank)
     # A newcomer's checkpoint counts for nothing where there are survivors: all of them have committed what was written to
     # disk since the job began, but the disk of a newcomer may hold what another job left there.
     candidates = survivors or range(len(everyone))
@@ -98,7 +98,8 @@ def synchronise(state, failed=False, begun=0):
                 own.copyto(arrays[i])
         average_arrays(world, list(arrays.values()), world.rank in fresh, len(fresh), 'sync.statistics')
     state._share_first_initialisation(source)
-    old = {token: slot for rank in survivors for token, slot in everyone[rank]['old'].items()}
+    # A survivor that is behind may have been left out of the last world, of which it knows nothing.
+    old = {token: slot for rank in fresh if rank in survivors for token, slot in everyone[rank]['old'].items()}
     return Meeting(old=old, new={token: slot for one in everyone for token, slot in one['here'].items()},
                    slots=[slot for one in everyone for slot in one['here'].values()], update=max(update, 0),
                    rolled_back=max(0, max(one['begun'] for one in everyone) - max(update, 0)),
@@ -162,6 +163,18 @@ def _check_checkpoints(everyone, update):
             raise ValueError(f'there is a checkpoint {newest[1]} of an earlier training, but this one starts at update '
                              f'{max(update, 0)}: go on from it with state.resume() or --resume auto, give another '
                              f'checkpoint_dir, or move the files to another place')
+
+
+def _check_newcomers(everyone, survivors, rank):
+    """A newcomer that was started with another script or other arguments leaves; it does not end the others' training."""
+    try:
+        _check_alike(everyone)
+    except ValueError as error:
+        if not survivors or rank not in survivors:
+            raise
+        _check_alike([everyone[survivor] for survivor in survivors])
+        log.warning('a newcomer does not fit and leaves again: %s', error)
+        raise JoinFailed('a newcomer does not fit') from None
 
 
 def _check_alike(everyone):

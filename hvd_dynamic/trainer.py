@@ -19,6 +19,9 @@ __all__ = ['DynamicTrainer', 'UpdateRecord']
 log = logging.getLogger('hvd_dynamic')
 
 _PATIENCE = 200     # updates without a commit after a resize was announced
+# A worker that was told to end says 1, and this more when the others have not been told so within a second: then it is not
+# the job that is stopped but this worker's machine.
+_URGENT, _URGENT_AFTER_SECONDS = 100000.0, 1.0
 
 
 @dataclass
@@ -100,6 +103,7 @@ class DynamicTrainer(gluon.Trainer):
         self._record = self._control = None         # of the update in flight
         self._confirmed = []
         self._resize_agreed, self._kept_waiting = False, 0
+        self._stop_asked_at, self._stopping = None, 0.0
         self._pass, self._sizes = 0, None
         self._accumulating, self._several = [], False
         self._loss_sum = None
@@ -126,7 +130,7 @@ class DynamicTrainer(gluon.Trainer):
         """A new world has been entered, or the last commit restored: nothing is in flight any more."""
         self._record = self._control = self._loss_sum = self._sizes = None
         self._confirmed, self._pass = [], 0
-        self._resize_agreed, self._reduced, self._kept_waiting = False, False, 0
+        self._resize_agreed, self._reduced, self._kept_waiting, self._stopping = False, False, 0, 0.0
         self._arrange_accumulation()
 
     def _arrange_accumulation(self):
@@ -162,6 +166,27 @@ class DynamicTrainer(gluon.Trainer):
         if not self._world.collective:
             return self._world.resize_pending()
         return self._resize_agreed
+
+    def ask_to_stop(self):
+        """This worker is told to end (SIGTERM): it tells the others with the next update."""
+        self._stop_asked_at = time.monotonic()
+
+    @property
+    def stop_asked(self):
+        """Whether this worker was told to end."""
+        return self._stop_asked_at is not None
+
+    @property
+    def stop_agreed(self):
+        """Whether all workers know that all were told to end, and do so at their next commit."""
+        if not self._world.collective:
+            return self.stop_asked
+        return self._stopping % _URGENT == self._world.size
+
+    @property
+    def departure_agreed(self):
+        """Whether all workers know that some, but not all, were told to end, and leave the world at their next commit."""
+        return self._stopping >= _URGENT and not self.stop_agreed
 
     @property
     def in_update(self):
@@ -266,12 +291,15 @@ class DynamicTrainer(gluon.Trainer):
         self._finish(ignore_stale_grad)
 
     def _make_control(self):
-        """``[workers that know of a change, that want to leave, sum of losses]``, to travel with the gradients."""
+        """``[who knows of a change, wants to leave, is told to end, sum of losses]``, to travel with the gradients."""
         loss, self._loss_sum = self._loss_sum, None
         if not self._world.collective:
             return loss
         context = loss.context if loss is not None else self._contexts[0]
-        signals = self._world.change_announced(), self._world.resize_pending()
+        stop = 0.0
+        if self.stop_asked:
+            stop = 1.0 + _URGENT * (time.monotonic() - self._stop_asked_at > _URGENT_AFTER_SECONDS)
+        signals = self._world.change_announced(), self._world.resize_pending(), stop
         return mx.nd.concat(*[self._constant(float(signal), context) for signal in signals],
                             self._constant(np.nan, context) if loss is None else loss, dim=0)
 
@@ -332,7 +360,7 @@ class DynamicTrainer(gluon.Trainer):
         if self._record is None:
             return
         if self._world.collective:
-            announced, leaving, loss = self._control.asnumpy().tolist()
+            announced, leaving, self._stopping, loss = self._control.asnumpy().tolist()
             self._resize_agreed = self._resize_agreed or leaving > 0
             announced = announced > 0
         else:

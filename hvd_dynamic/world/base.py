@@ -83,13 +83,15 @@ class World(abc.ABC):
         """
 
     @abc.abstractmethod
-    def leave(self, failed=False):
+    def leave(self, failed=False, incomplete=False):
         """Leave the present world; whatever is in flight is ended with an error. `join` enters the next one.
 
         Parameters
         ----------
         failed : bool
             Because a collective failed: pass the news on to the others.
+        incomplete : bool
+            Some of the others end now: the next world is formed without them.
         """
 
     def change_announced(self):

@@ -124,10 +124,10 @@ class HorovodWorld(World):
                 log.log(logging.INFO if self.rank == 0 else logging.DEBUG, '%s waits for %s (for %.0f s more at most)',
                         self.member.slot, self._members.waiting_for, left)
 
-    def leave(self, failed=False):
+    def leave(self, failed=False, incomplete=False):
         if failed:
             hang_up(self._connections)
-        self._connections, self.joined, self._failed = {}, False, failed
+        self._connections, self.joined, self._failed = {}, False, failed or incomplete
         hvd.shutdown()
 
     def change_announced(self):

@@ -59,7 +59,7 @@ class VirtualWorld(World):
         self.generation += 1
         self.joined = True
 
-    def leave(self, failed=False):
+    def leave(self, failed=False, incomplete=False):
         self.joined = False
 
     def resize_pending(self):

@@ -238,7 +238,7 @@ class ThreadWorld(World):
         self.group.pending = False
         self.joined = True
 
-    def leave(self, failed=False):
+    def leave(self, failed=False, incomplete=False):
         self.joined = False
         if failed:
             self.break_off()
