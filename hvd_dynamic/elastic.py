@@ -196,7 +196,6 @@ def _stop(world, state):
         path = state.wait_for_checkpoint()
     log.log(_loud(world), 'stopped at update %d%s', state.updates, f'; state.resume() goes on from {path}' if path else '')
     state.log_event('stopped', path=None if path is None else str(path))
-    world.end()
     sys.exit(STATUS)
 
 
