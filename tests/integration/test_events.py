@@ -3,12 +3,15 @@
 Each of the first four fixtures is one job to which many things happen one after the other.
 """
 
+import ast
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
-from harness import Job, used_samples
+from harness import ROOT, Job, used_samples
 
 UNTIL_STOPPED = {'EPOCHS': '100000', 'SAMPLES': '97', 'UNTIL_STOPPED': '1', 'PAUSE': '0.02',
                  'HOROVOD_GLOO_TIMEOUT_SECONDS': '5'}
@@ -451,3 +454,61 @@ def test_shared_memory_of_loaders_is_given_back(tmp_path):
         assert_ended_well(job)
         ours = [name for name in set(os.listdir('/dev/shm')) - before if any(str(pid) in name for pid in pids)]
         assert ours == []
+
+
+HUNDRED_RESIZES = """
+import os
+import mxnet as mx
+import numpy as np
+from mxnet import autograd, gluon
+import hvd_dynamic as dynamic
+
+world = dynamic.VirtualWorld(2)
+dynamic.init(world)
+net = gluon.nn.HybridSequential()
+net.add(gluon.nn.Dense(256, activation='relu'), gluon.nn.BatchNorm(), gluon.nn.Dense(2))
+net.initialize()
+net.hybridize()
+data = gluon.data.ArrayDataset(np.random.rand(900, 400).astype('float32'), np.zeros(900, 'float32'))
+sampler = dynamic.ElasticSampler(900, batch_size=3, seed=0)
+loader = gluon.data.DataLoader(data, batch_sampler=sampler)
+schedule = dynamic.DynamicSchedule(0.01, 8, policy=dynamic.policies.Smooth(updates=2))
+trainer = dynamic.DynamicTrainer(net.collect_params(), 'sgd', {'momentum': 0.9}, schedule=schedule)
+state = dynamic.GluonState(net=net, trainer=trainer, sampler=sampler, epoch=0, table=np.zeros(100))
+loss_fn = gluon.loss.SoftmaxCrossEntropyLoss()
+seen = []
+
+@dynamic.run
+def train(state):
+    mx.nd.waitall()
+    with open('/proc/self/statm') as file:
+        pages = int(file.read().split()[1])
+    seen.append((pages * os.sysconf('SC_PAGE_SIZE'), len(os.listdir('/proc/self/fd')), len(os.listdir('/proc/self/task'))))
+    for state.epoch in range(state.epoch, 1000):
+        for images, label in loader:
+            if len(seen) > 100:
+                return
+            with autograd.record():
+                loss = loss_fn(net(images), label)
+            loss.backward()
+            trainer.step(len(images), loss=loss)
+            if not trainer.in_update:
+                if state.updates % 4 == 0:
+                    world.resize(2 + len(seen) % 3)
+                state.commit()
+
+train(state)
+print(seen)
+"""
+
+
+def test_a_hundred_resizes_in_one_process_take_no_more_of_anything():
+    """Without processes, so that there can be many: the state, the sampler and the trainer through 100 worlds."""
+    done = subprocess.run([sys.executable, '-c', HUNDRED_RESIZES], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'})
+    assert done.returncode == 0, done.stderr
+    seen = ast.literal_eval(done.stdout)
+    assert len(seen) == 101
+    (early, *early_counts), (late, *late_counts) = seen[20], seen[-1]
+    assert early_counts == late_counts
+    assert late - early < 5e6, [resident for resident, *_ in seen]
