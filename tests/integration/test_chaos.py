@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from benchmarks.chaos import QUICK, run
-from benchmarks.chaos_parts.events import Dealer, host_of, slots_of
+from benchmarks.chaos_parts.events import Dealer, Event, host_of, slots_of
 from benchmarks.chaos_parts.job import HOSTS
 from benchmarks.chaos_parts.records import read_lines
 from benchmarks.chaos_parts.verify import verify
@@ -31,6 +31,39 @@ def test_nothing_is_wrong_after_any_of_the_events(outcome):
     assert outcome.numbers['samples lost'] == outcome.numbers['samples twice'] == 0
     assert outcome.numbers['failovers'] >= 2 and outcome.numbers['resizes'] >= 4 and outcome.numbers['resumes'] == 1
     assert outcome.numbers['accuracy at the end'] > 0.9
+
+
+class Script:
+    """In place of a `Dealer`: these events, at once one after the other."""
+
+    def __init__(self, hosts, *events):
+        self._hosts, self._events = hosts, list(events)
+
+    def first_hosts(self):
+        return self._hosts
+
+    def pause(self):
+        return 0.0
+
+    def deal(self, hosts, free, rank_0):
+        return self._events.pop(0)
+
+
+def check(tmp_path, hosts, *events):
+    faults = run(tmp_path, Script(hosts, *events), len(events), minutes=4, pause=0.03).faults
+    assert not faults, '\n'.join(f'{fault.what}\n    in {fault.where}' for fault in faults)
+
+
+def test_changes_at_once_after_the_start(tmp_path):
+    # A round is asked for when training begins, and the leave calls for another one: who left is known in the first only.
+    # Then the survivor of an exchange leads a world that it is about to leave.
+    check(tmp_path, {'localhost': 1, '127.1': 2}, Event('leave', {'localhost': 1, '127.1': 1}),
+          Event('exchange', {'localhost': 1, '127.0.1': 1}))
+
+
+def test_a_newcomer_that_died_does_not_make_a_job_fail_that_ends_well(tmp_path):
+    hosts = {'localhost': 1, '127.1': 1}
+    check(tmp_path, hosts, Event('kill a newcomer', hosts, ('127.0.1:0',), seconds=1.0))
 
 
 def edit(path, change):
