@@ -196,7 +196,7 @@ class Checkpoints:
             known = [] if self.folder is None else self.folder.updates()
         except OSError:
             known = []          # the folder has vanished since: the next save will tell
-        usable = [update for update in known if self.folder.file(update) not in self._unusable]
+        usable = [update for update in known if os.path.realpath(self.folder.file(update)) not in self._unusable]
         return [usable[-1], str(self.folder.file(usable[-1]))] if usable else None
 
     def resume(self, state, source):
@@ -221,7 +221,7 @@ class Checkpoints:
                 self._take_up(state, file)
                 return True
             except CheckpointFault as fault:
-                self._unusable.add(file)
+                self._unusable.add(os.path.realpath(file))
                 faults.append(str(fault))
                 log.warning('%s; going back to the checkpoint before it', fault)
         if faults:

@@ -260,7 +260,10 @@ class CheckpointFile:
         self._file.seek(self._start)
         for dtype, shape in self._arrays:
             length = dtype.itemsize * math.prod(shape)
-            data = self._file.read(length)
+            try:
+                data = self._file.read(length)
+            except OSError as error:
+                raise self._fault(f'cannot be read: {error.strerror}') from None
             if len(data) < length:
                 raise self._fault('became shorter while it was read')
             yield np.frombuffer(data, dtype).reshape(shape)

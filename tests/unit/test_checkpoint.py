@@ -720,6 +720,15 @@ def test_spoilt_newest_checkpoint_is_named_and_the_one_before_is_used(spoil, fol
     assert 'checkpoint-9.hvd' in files(folder)
 
 
+def test_spoilt_checkpoint_is_no_hindrance_whatever_its_folder_is_called(folder, monkeypatch):
+    damage(folder / 'checkpoint-8.hvd')
+    monkeypatch.chdir(folder.parent)
+    one = job(folder)
+    assert one.state.resume(folder.name) and one.state.updates == 5
+    one.train(1, saved_at(9))
+    assert 'checkpoint-9.hvd' in files(folder)
+
+
 def test_all_damaged_is_an_error_that_says_how_to_begin_anew(folder):
     for update in (3, 5, 8):
         damage(folder / f'checkpoint-{update}.hvd')

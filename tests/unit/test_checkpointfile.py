@@ -128,6 +128,14 @@ def test_arrays_of_other_lengths_than_the_file_has_are_not_allocated(shape, tmp_
     assert 'its arrays have other lengths' in fault(made(tmp_path / 'a', {'arrays': [['<f4', shape]]}, b'\0' * 8))
 
 
+def test_file_that_becomes_shorter_while_it_is_read_is_a_fault(tmp_path):
+    write(tmp_path / 'a', {}, [np.zeros(10 ** 5)] * 3)
+    with CheckpointFile(tmp_path / 'a') as file:
+        os.truncate(tmp_path / 'a', 10 ** 6)
+        with pytest.raises(CheckpointFault, match='became shorter while it was read'):
+            list(file.arrays())
+
+
 # -- what is no regular file --------------------------------------------------------------------------------------
 
 def test_missing_file_is_named(tmp_path):
