@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from . import errors
+from . import errors, handover
 from .orphans import end_with_parent
 from .state import GluonState, Resize, Stop
 from .sync import synchronise
@@ -200,7 +200,8 @@ def _stop(world, state):
 
 
 def _loop(world, state, train):
-    failed, begun, stopped = False, 0, None
+    begun = handover.take_over(state)
+    failed, stopped = begun > 0, None
     while True:
         try:
             _enter(world)
@@ -213,6 +214,8 @@ def _loop(world, state, train):
         except WorkerRemoved as reason:
             log.info('%s leaves the job: %s', world.member.slot, reason)
             sys.exit(0)
+        except errors.HorovodStuck:
+            handover.hand_over(world, state, max(begun, state.updates_begun))
         except Stop:
             _stop(world, state)
         except Resize:

@@ -7,7 +7,7 @@ import re
 import mxnet as mx
 from mxnet.base import MXNetError
 
-__all__ = ['is_collective_failure', 'drain', 'make_room_for_failures', 'JoinFailed', 'SetupError']
+__all__ = ['is_collective_failure', 'drain', 'make_room_for_failures', 'JoinFailed', 'SetupError', 'HorovodStuck']
 
 # A peer that dies shows up as an MXNetError, at whatever waits next, with the text of Horovod, Gloo or NCCL in it. Names of
 # layers stand in such texts too, so a bare "gloo" is no sign.
@@ -24,6 +24,10 @@ class SetupError(ValueError):
 
 class JoinFailed(RuntimeError):
     """A round of the job could not be entered, because another worker was lost while it began."""
+
+
+class HorovodStuck(RuntimeError):
+    """Horovod cannot be initialised in this process any more; one that takes its place can."""
 
 
 def is_collective_failure(error):

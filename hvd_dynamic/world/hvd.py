@@ -11,18 +11,20 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 
+from ..errors import JoinFailed
 from .base import World
 from .listener import listen
 from .membership import Membership, place_in
 from .rendezvous import Rendezvous, Slot
 from .sockets import hang_up, open_sockets
-from .starting import initialise
+from .starting import check_usable, initialise
 
 __all__ = ['HorovodWorld']
 
 log = logging.getLogger('hvd_dynamic')
 
 ELASTIC = 'HOROVOD_ELASTIC'
+ROUND_IS_USED = 'HVD_DYNAMIC_ROUND_IS_USED'
 _SAY_EVERY = 10         # seconds
 _SETTLE_SECONDS = 20
 
@@ -75,7 +77,8 @@ class HorovodWorld(World):
             self._listener = listen()
             rendezvous.register_listener(host, self.local_rank, self._listener.addresses, self._listener.secret_key)
             self._members = Membership(rendezvous, host, self.local_rank, self.member.token,
-                                       Slot(self.rank, self.size, self.local_rank, 1, 0, 1), warm_timeout, join_grace)
+                                       Slot(self.rank, self.size, self.local_rank, 1, 0, 1), warm_timeout, join_grace,
+                                       round_is_used=os.environ.pop(ROUND_IS_USED, '') == '1')
             self._members.fits = lambda size: self.fits(size)
             atexit.register(self._close)
 
@@ -97,6 +100,9 @@ class HorovodWorld(World):
                 initialise(lambda: self._members.given_up)
             else:
                 hvd.init()
+        except JoinFailed:
+            check_usable()
+            raise
         finally:
             if self.elastic:
                 self._members.connected(hvd.is_initialized())
@@ -147,6 +153,11 @@ class HorovodWorld(World):
         self._over = True
         if self._members is not None:
             self._members.settle(_SETTLE_SECONDS)
+
+    def replacement(self):
+        """The environment for a process that takes this one's place in the job."""
+        self._listener.close()
+        return {**os.environ, **self._members.driver_place(), ELASTIC: '1', ROUND_IS_USED: '1'}
 
     def _close(self):
         self._members.close(self._over)

@@ -105,6 +105,8 @@ class Membership:
         hosts have changed, and waits for the newcomers.
     grace : float
         Seconds in which the workers meet by themselves; after that they leave the waiting to the driver.
+    round_is_used : bool
+        Whether this process takes the place of another one, which had taken part in a world in this round.
 
     Attributes
     ----------
@@ -116,14 +118,14 @@ class Membership:
         What `enter` waits for, in words.
     """
 
-    def __init__(self, rendezvous, host, local_rank, token, slot, warm_timeout=120, grace=5):
+    def __init__(self, rendezvous, host, local_rank, token, slot, warm_timeout=120, grace=5, round_is_used=False):
         self._rendezvous, self._board = rendezvous, Board(rendezvous)
         self._host, self._local_rank, self._token = host, local_rank, token
         self._warm_timeout, self._grace = warm_timeout, grace
         self.fits = lambda size: True
         self.ready = False
         self.waiting_for = 'the other workers'
-        self._slot, self._round = slot, _Round(time.monotonic())
+        self._slot, self._round = slot, _Round(time.monotonic(), used=round_is_used, broken=round_is_used)
         self._crew = self._left = None      # the world that this worker is in; that it was in last
         self._wanted = self._asked = 0      # rounds
         self._connecting = self._given_up = False
@@ -202,6 +204,11 @@ class Membership:
         if isinstance(self._outcome, Exception):
             raise self._outcome
         return self._outcome
+
+    def driver_place(self):
+        """This worker's place in the driver's present round, as the driver tells it to a process that it starts."""
+        return {'HOROVOD_RANK': str(self._slot.rank), 'HOROVOD_SIZE': str(self._slot.size),
+                'HOROVOD_LOCAL_RANK': str(self._local_rank)}
 
     @property
     def idle_seconds(self):

@@ -8,6 +8,7 @@ can be shut down and initialised once more.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -17,12 +18,15 @@ import threading
 import horovod.mxnet as hvd
 from horovod.mxnet import mpi_ops
 
-from ..errors import JoinFailed
+from ..errors import HorovodStuck, JoinFailed
 from .sockets import hang_up, open_sockets
 
-__all__ = ['initialise']
+__all__ = ['initialise', 'check_usable']
 
 _POLL_SECONDS = 0.005
+_TRIAL_SECONDS = 5
+_ALONE = {'HOROVOD_RANK': '0', 'HOROVOD_SIZE': '1', 'HOROVOD_LOCAL_RANK': '0', 'HOROVOD_LOCAL_SIZE': '1',
+          'HOROVOD_CROSS_RANK': '0', 'HOROVOD_CROSS_SIZE': '1'}
 _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)
 _EXIT_THREAD = {'x86_64': 60, 'aarch64': 93}        # number of the system call that ends one thread
 
@@ -75,6 +79,43 @@ def initialise(given_up):
         if failed.is_set():
             _KEPT.append(handler)
     hvd.init()          # returns at once: Horovod's thread is up. Sets up what is Python's.
+
+
+def check_usable():
+    """Try whether Horovod can still be initialised, after `initialise` has failed.
+
+    The thread that failed may have held a lock, which then stays locked.
+
+    Raises
+    ------
+    HorovodStuck
+    """
+    hvd.shutdown()
+    finished = threading.Event()
+    with _environment({**_ALONE, 'HOROVOD_GLOO_RENDEZVOUS_ADDR': None}):
+        threading.Thread(target=_wait_for_horovod, args=(finished,), name='hvd_dynamic-trial', daemon=True).start()
+        if not finished.wait(_TRIAL_SECONDS):
+            raise HorovodStuck('a worker was lost at a moment at which Horovod cannot be started again in this process')
+    hvd.shutdown()
+
+
+@contextlib.contextmanager
+def _environment(changes):
+    before = {name: os.environ.get(name) for name in changes}
+    try:
+        for name, value in changes.items():
+            _set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            _set(name, value)
+
+
+def _set(name, value):
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
 
 
 _KEPT = []      # a handler that a thread has ended in must outlive it
