@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import sys
@@ -225,8 +226,17 @@ def _loop(world, state, train):
             if departure and state.trainer.stop_asked:
                 log.info('%s leaves the job: it was told to end (SIGTERM)', world.member.slot)
                 sys.exit(STATUS)
+        except errors.JobFailed as error:
+            log.log(_loud(world), '%s ends, because another worker did: %s', world.member.slot, error)
+            sys.exit(1)
+        except SystemExit as error:
+            if world.joined and error.code not in (None, 0):
+                _fail(world, f'it exited with status {error.code}')
+            raise
         except Exception as error:
             if not errors.is_collective_failure(error):
+                if not isinstance(error, errors.SetupError):        # which all raise, or a newcomer alone
+                    _fail(world, f'{type(error).__name__}: {error}')
                 raise
             if not world.elastic:
                 raise RuntimeError('a worker was lost, and this job cannot go on without it: it was not started as an '
@@ -237,6 +247,14 @@ def _loop(world, state, train):
             world.leave(failed=True)
             errors.drain()
             state.restore()
+
+
+def _fail(world, error):
+    """End the job with an error of the user's own code: the others are told, and do not bury it under their own."""
+    world.fail(f'{world.member.slot}: {error}')
+    with contextlib.suppress(Exception):
+        world.leave(failed=True)
+        errors.drain()
 
 
 def _enter(world):

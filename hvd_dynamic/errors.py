@@ -7,7 +7,8 @@ import re
 import mxnet as mx
 from mxnet.base import MXNetError
 
-__all__ = ['is_collective_failure', 'drain', 'make_room_for_failures', 'JoinFailed', 'SetupError', 'HorovodStuck']
+__all__ = ['is_collective_failure', 'drain', 'make_room_for_failures', 'JoinFailed', 'SetupError', 'HorovodStuck',
+           'JobFailed']
 
 # A peer that dies shows up as an MXNetError, at whatever waits next, with the text of Horovod, Gloo or NCCL in it. Names of
 # layers stand in such texts too, so a bare "gloo" is no sign.
@@ -24,6 +25,10 @@ class SetupError(ValueError):
 
 class JoinFailed(RuntimeError):
     """A round of the job could not be entered, because another worker was lost while it began."""
+
+
+class JobFailed(Exception):
+    """Another worker ends the job with an error of the user's own code."""
 
 
 class HorovodStuck(RuntimeError):

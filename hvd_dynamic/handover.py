@@ -37,7 +37,7 @@ def hand_over(world, state, begun):
     folder = Path(tempfile.mkdtemp(prefix='hvd_dynamic-'))
     if state._committed is not None:
         checkpointfile.write(folder / 'commit', *checkpoint.snapshot(state))
-        (folder / 'members').write_text(json.dumps([state._old_members, begun]))
+        (folder / 'members').write_text(json.dumps([state._old_members, state._worlds, begun]))
     log.warning('%s begins its script anew, with the last commit: a worker was lost in a moment at which Horovod cannot be '
                 'started again', world.member.slot)
     for child in multiprocessing.active_children():      # those of data loaders
@@ -65,7 +65,7 @@ def take_over(state):
     begun = 0
     try:
         if (folder / 'members').exists():
-            state._old_members, begun = json.loads((folder / 'members').read_text())
+            state._old_members, state._worlds, begun = json.loads((folder / 'members').read_text())
             with checkpointfile.CheckpointFile(folder / 'commit') as file:
                 checkpoint.load(state, file)
     finally:

@@ -104,6 +104,7 @@ class GluonState:
         self._training = secrets.token_hex(8)       # the same in all jobs that go on with one training
         self._callbacks = []
         self._slots = []            # of all workers, by rank
+        self._worlds = 0            # that training has gone through, as of the last one that this worker was in
         self._old_members = {}      # of the last world that this worker was in: token to slot
         schedule, policy = trainer.schedule, trainer.schedule.policy
         if schedule.samples_per_epoch is None:
@@ -223,7 +224,7 @@ class GluonState:
         sampler.set_world(world.size, world.ranks)
         old_batch, old_lr = schedule.global_batch, schedule.lr_scale and schedule.base_lr() * schedule.lr_scale
         schedule.set_global_batch(sampler.global_batch)
-        self._slots, self._old_members = meeting.slots, meeting.new
+        self._slots, self._old_members, self._worlds = meeting.slots, meeting.new, meeting.worlds
         self._trainer.begin_round()
         commit = self._take()
         commit.averaged = True

@@ -34,6 +34,8 @@ class Meeting:
         Whether this worker was in the old world.
     first_survivor : bool
         Whether it is the one with the lowest rank of those.
+    worlds : int
+        How many worlds training has gone through, with this one.
     resumed_from : str or None
         At the start of a job, the checkpoint that all go on from.
     """
@@ -46,6 +48,7 @@ class Meeting:
     failed: bool
     survivor: bool
     first_survivor: bool
+    worlds: int
     resumed_from: str | None = None
 
 
@@ -78,7 +81,9 @@ def synchronise(state, failed=False, begun=0):
     greeting = _greeting(state, failed, begun)
     everyone = [values.from_bytes(data) for data in world.allgather_bytes(values.to_bytes(greeting), 'sync.greeting')]
     _check_place(everyone, world.rank)
-    survivors = [rank for rank, one in enumerate(everyone) if one['old']]
+    # One that was left out of the last world, because it was frozen, say, knows nothing of it and counts as a newcomer.
+    worlds = max(one['worlds'] for one in everyone)
+    survivors = [rank for rank, one in enumerate(everyone) if worlds and one['worlds'] == worlds]
     _check_newcomers(everyone, survivors, world.rank)
     # A newcomer's checkpoint counts for nothing where there are survivors: all of them have committed what was written to
     # disk since the job began, but the disk of a newcomer may hold what another job left there.
@@ -98,12 +103,12 @@ def synchronise(state, failed=False, begun=0):
                 own.copyto(arrays[i])
         average_arrays(world, list(arrays.values()), world.rank in fresh, len(fresh), 'sync.statistics')
     state._share_first_initialisation(source)
-    # A survivor that is behind may have been left out of the last world, of which it knows nothing.
-    old = {token: slot for rank in fresh if rank in survivors for token, slot in everyone[rank]['old'].items()}
+    old = {token: slot for rank in survivors for token, slot in everyone[rank]['old'].items()}
     return Meeting(old=old, new={token: slot for one in everyone for token, slot in one['here'].items()},
                    slots=[slot for one in everyone for slot in one['here'].values()], update=max(update, 0),
-                   rolled_back=max(0, max(one['begun'] for one in everyone) - max(update, 0)),
-                   failed=any(one['failed'] for one in everyone), survivor=world.rank in survivors,
+                   rolled_back=max([0, *(everyone[rank]['begun'] - update for rank in survivors)]),
+                   failed=any(everyone[rank]['failed'] for rank in survivors), worlds=worlds + 1,
+                   survivor=world.rank in survivors,
                    first_survivor=bool(survivors) and world.rank == survivors[0],
                    resumed_from=None if survivors else everyone[source]['resumed_from'])
 
@@ -119,9 +124,10 @@ def _greeting(state, failed, begun):
     world, commit = state.world, state._committed
     checkpoints = state._checkpoints
     # Two files of one update need not hold the same (those of two jobs, on two disks), so all of it is compared.
-    resumed = commit is not None and not state._old_members
+    resumed = commit is not None and not state._worlds
     return {
-        'here': world.members(), 'call': state._call, 'old': state._old_members, 'failed': failed, 'begun': begun,
+        'here': world.members(), 'call': state._call, 'old': state._old_members, 'worlds': state._worlds,
+        'failed': failed, 'begun': begun,
         'update': -1 if commit is None else commit.update,
         'digest': '' if commit is None else state.digest(arrays=failed or resumed),
         'averaged': commit is not None and commit.averaged,

@@ -105,6 +105,9 @@ class World(abc.ABC):
     def resize_pending(self):
         """Whether the next world is prepared, so that this one should be left (true on at least one worker)."""
 
+    def fail(self, error):  # noqa: B027
+        """This worker ends with an error of the user's own code (a text), and the job with it."""
+
     def end(self):          # noqa: B027
         """Training is over; nobody will join any more."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-__all__ = ['Board', 'ASK_AGAIN', 'WHEN_READY', 'OVER']
+__all__ = ['Board', 'ASK_AGAIN', 'WHEN_READY', 'OVER', 'FAILED']
 
 _SCOPE = 'hvd_dynamic'
 
@@ -17,6 +17,7 @@ _SCOPE = 'hvd_dynamic'
 ASK_AGAIN = 'ask again'             # given up: all ask for the next one at once, also those that are still starting
 WHEN_READY = 'ask when ready'       # given up: those that are still starting ask when they are ready
 OVER = 'over'                       # training has ended
+FAILED = 'failed: '                 # a worker ends the job with an error of its own, which follows
 
 
 class Board:
@@ -42,8 +43,8 @@ class Board:
         self._put('fate', fate)
 
     def fate(self):
-        """`ASK_AGAIN`, `WHEN_READY`, `OVER`, or None while nothing was said."""
-        return self._get('fate')
+        """`ASK_AGAIN`, `WHEN_READY`, `OVER`, `FAILED` and a text, or an empty string while nothing was said."""
+        return self._get('fate') or ''
 
     def set_member(self, rank, slot, token, ready):
         """Say that the worker with this rank of the driver's is there."""
@@ -53,9 +54,9 @@ class Board:
         """What `set_member` said, or None."""
         return self._get(f'member.{rank}')
 
-    def set_place(self, crew, old_rank, rank):
-        """Say which rank of the driver's a worker of the old world has in this round (-1: none)."""
-        self._put(f'place.{crew}.{old_rank}', rank)
+    def set_place(self, crew, old_rank, rank, local_size):
+        """Say which rank a worker of the old world has in this round (-1: none), and how many workers its host has."""
+        self._put(f'place.{crew}.{old_rank}', [rank, local_size])
 
     def place(self, crew, old_rank):
         """What `set_place` said, or None."""

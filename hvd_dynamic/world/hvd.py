@@ -149,6 +149,10 @@ class HorovodWorld(World):
             return False
         return self._listener.changed.is_set() if self._stop_at_once else self._members.ready
 
+    def fail(self, error):
+        if self._members is not None:
+            self._members.fail(error)
+
     def end(self):
         self._over = True
         if self._members is not None:

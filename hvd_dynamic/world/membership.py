@@ -27,8 +27,9 @@ import threading
 import time
 from dataclasses import dataclass, field
 
+from ..errors import JobFailed
 from .base import WorkerRemoved
-from .board import ASK_AGAIN, OVER, WHEN_READY, Board
+from .board import ASK_AGAIN, FAILED, OVER, WHEN_READY, Board
 from .rendezvous import Slot
 
 __all__ = ['Membership', 'Crew', 'place_in']
@@ -76,6 +77,7 @@ class _Round:
     entered: float | None = None                    # when this worker had left its old world
     members: dict = field(default_factory=dict)     # rank -> what it said of itself
     places: dict = field(default_factory=dict)      # rank in the old world -> rank in this round
+    local_sizes: dict = field(default_factory=dict)     # host of the old world -> workers in this round
     published: object = None
     lead: dict = field(default_factory=dict)        # what this worker says as the leader
     lead_said: float = 0.0
@@ -196,6 +198,8 @@ class Membership:
         ------
         WorkerRemoved
             If this worker has no place in the job any more.
+        JobFailed
+            If another worker ends the job with an error.
         ConnectionError
             If the driver is gone.
         """
@@ -214,6 +218,13 @@ class Membership:
     def idle_seconds(self):
         """For how long `enter` has waited without a sign that anybody is at work."""
         return time.monotonic() - self._sign_of_life
+
+    def fail(self, error):
+        """This worker ends with an error of the user's own code, and the job with it."""
+        try:
+            self._board.set_fate(FAILED + error)
+        except (OSError, http.client.HTTPException):
+            pass        # the driver has ended
 
     def settle(self, seconds):
         """Leave the driver with a round that it understands, before this worker exits.
@@ -243,23 +254,29 @@ class Membership:
         while not self._closed:
             try:
                 seconds, self._error = self._step(), None
-            except (OSError, http.client.HTTPException, ValueError) as error:
+            except (OSError, http.client.HTTPException) as error:
                 if self._closed:
                     return
                 self._error, seconds = error, 1.0
                 log.debug('the elastic driver cannot be reached: %s', error)
                 if self._entering:
                     self._finish(ConnectionError(f'the elastic driver cannot be reached any more: {error}'))
+            except Exception as error:
+                self._error, seconds = error, 1.0
+                if self._entering:
+                    self._finish(error)         # raised by the training thread
+                else:
+                    log.exception('a fault in forming the next world; training goes on in this one')
             self._wake.wait(seconds)
             self._wake.clear()
 
     def _step(self):
         """One look; returns the seconds until the next one (None: until something is asked for)."""
+        if self._slot.removed:
+            return self._be_removed()
         if self._asked < self._wanted:
             self._ask()
             return 0
-        if self._slot.removed:
-            return self._be_removed()
         if self._entering:
             return self._meet()
         if self._crew is None:
@@ -272,7 +289,11 @@ class Membership:
     def _ask(self):
         self.waiting_for = ('the elastic driver to begin a round, which it does when there are --min-np slots and all '
                             'workers that it has started are there or have ended')
-        if not self._slot.removed and self._others_may_wait() and self._board.fate() is None:
+        fate = self._board.fate()
+        if fate.startswith(FAILED) and self._entering:
+            self._finish(JobFailed(fate[len(FAILED):]))
+            return
+        if self._others_may_wait() and not fate:
             self._board.set_fate(ASK_AGAIN)
         log.debug('%s asks for a round', self._name)
         failed = self._failed
@@ -280,12 +301,13 @@ class Membership:
         log.debug('%s has rank %d of %d in the new round', self._name, slot.rank, slot.size)
         with self._lock:
             self._asked += 1
-            self._slot, self._round = slot, _Round(time.monotonic())
+            gone = {old_rank: rank for old_rank, rank in self._round.places.items() if rank == -1}
+            self._slot, self._round = slot, _Round(time.monotonic(), places=gone)
             self._asked_since_failure = failed
             self._sign_of_life = time.monotonic()
         crew = self._crew or self._left
         if crew is not None:
-            self._board.set_place(crew.id, crew.rank, slot.rank)
+            self._board.set_place(crew.id, crew.rank, slot.rank, slot.local_size)
         if not slot.removed:
             self._publish()
 
@@ -305,21 +327,29 @@ class Membership:
         return f'{self._host}:{self._local_rank}'
 
     def _be_removed(self):
-        reason = 'its slot was taken away'
+        # It never asks again: the driver would count it as one of those that it waits for.
+        self._asked = self._wanted
+        reason, crew = 'its slot was taken away', self._crew or self._left
+        if crew is not None:
+            self._board.set_place(crew.id, crew.rank, -1, 0)       # in every round until it is gone
         if self._entering:
             self._finish(WorkerRemoved(reason))
         elif self._crew is None:
             self._vanish(reason)
         else:
-            self.ready = True
-        return None
+            self._call_to_leave(crew)
+        return _SLOW
 
-    def _vanish(self, reason):
+    def _call_to_leave(self, crew):
+        with self._lock:
+            self.ready = self._crew is crew     # else it has been left already
+
+    def _vanish(self, reason, status=0):
         """End a worker that never trained: at once, lest it is still there when its slot is given out again."""
         log.info('%s leaves the job: %s', self._name, reason)
         logging.shutdown()
         sys.stdout.flush()
-        os._exit(0)
+        os._exit(status)
 
     def _again(self):
         """Ask for another round."""
@@ -338,6 +368,8 @@ class Membership:
         fate = self._board.fate()
         if fate == OVER:
             self._vanish('training has ended')
+        if fate.startswith(FAILED):
+            self._vanish(fate, 1)
         if fate == ASK_AGAIN:
             return self._again()
         return _SLOW
@@ -353,7 +385,10 @@ class Membership:
         if fate == OVER:
             self._finish(WorkerRemoved('training has ended'))
             return None
-        if fate is not None:
+        if fate.startswith(FAILED):
+            self._finish(JobFailed(fate[len(FAILED):]))
+            return None
+        if fate:
             return self._again()
         if self._slot.rank == 0:
             return self._lead(now)
@@ -422,7 +457,8 @@ class Membership:
         if crew is not None:
             for old_rank in range(crew.size):
                 if this.places.get(old_rank) is None:
-                    this.places[old_rank] = self._board.place(crew.id, old_rank)
+                    this.places[old_rank], local_size = self._board.place(crew.id, old_rank) or (None, 0)
+                    this.local_sizes[crew.slots[old_rank].rsplit(':', 1)[0]] = local_size
 
     def _is_ready(self, rank):
         return bool((self._round.members.get(rank) or {}).get('ready'))
@@ -458,12 +494,11 @@ class Membership:
         accounted = len(here) + sum(rank == -1 for rank in this.places.values())
         self.waiting_for = f'{self._left.size - accounted} workers of the last world'
         everybody_known = all(this.members.get(rank) for rank in everyone) and len(here) == len(survivors)
-        if accounted < self._left.size:
-            if not self._failed:
-                # One that left the old world with the others is gone.
-                return _FAST if waited < self._grace else self._give_up(ASK_AGAIN)
-            if accounted < self._left.size - 1 and not everybody_known and waited < _STRAGGLER_SECONDS:
-                return _FAST
+        # After a failure one at least is gone. Who comes too late is taken in later, as newcomers are.
+        expected, patience = self._left.size - self._failed, _STRAGGLER_SECONDS if self._failed else self._grace
+        if accounted < expected and not everybody_known and waited < patience:
+            return _FAST
+        self._round.missing = accounted < self._left.size and (not self._failed or not self._asked_since_failure)
         newcomers = [rank for rank in everyone if rank not in survivors and self._is_ready(rank)]
         return self._propose(now, sorted(here + self._that_fit(here, newcomers)))
 
@@ -491,38 +526,39 @@ class Membership:
                 return _FAST / 2
             if self._left is None or self._warm_timeout == 0:
                 return self._give_up(WHEN_READY)
-            if not self._failed and set(silent) & set(self._survivors()):
-                return self._give_up(ASK_AGAIN)
             # Died since they were ready, or a moment ago: the world is formed without them.
+            self._round.missing = self._round.missing or bool(set(silent) & set(self._survivors()))
             return self._propose(now, [rank for rank in proposal['ranks'] if rank in this.accepted])
         self._say(now, decided=True)
         if self._board.fate() is not None:
             return self._again()
         # Workers that were lost after the others had asked for this round are still a part of it for the driver.
-        missing = self._failed and not self._asked_since_failure
-        self._say(now, go={'id': proposal['id'], 'missing': missing,
+        self._say(now, go={'id': proposal['id'], 'missing': this.missing,
                            'members': [[rank, this.members[rank]['slot']] for rank in proposal['ranks']]})
         return self._go(this.lead['go'])
 
     def _watch(self):
         """Beside training: look whether newcomers are ready, or another round is needed."""
-        this = self._round
-        if self._slot.rank != 0 or this.nothing_to_do or (this.used and self._slot.size == self._crew.size):
+        this, crew = self._round, self._crew
+        if crew is None:
+            return 0            # it was left this very moment
+        if self._slot.rank != 0 or this.nothing_to_do or (this.used and self._slot.size == crew.size):
             return None
         now = time.monotonic()
         self._say(now)
-        if self._board.fate() is not None:
-            self._ask_again = True
+        if self._board.fate():
+            self._call_for_round(crew)
             return _SLOW
         self._look()
         if this.used:
             present = {rank for rank, _ in this.lead['go']['members']}
         else:
-            if any(rank is None for rank in this.places.values()):
+            if len(this.places) < crew.size or any(rank is None for rank in this.places.values()):
                 return _FAST
             present = set(self._survivors())
         others = [rank for rank in range(self._slot.size) if rank not in present]
-        if not others and len(present) == self._crew.size and not this.used:
+        somebody_leaves = not this.used and len(present) < crew.size
+        if not others and not somebody_leaves and not this.used:
             this.nothing_to_do = True       # the hosts changed back, or were the same all the time
             return None
         ready = self._that_fit(present, [rank for rank in others if self._is_ready(rank)])
@@ -530,14 +566,27 @@ class Membership:
         if others and not this.used and not this.told_of_newcomers:
             this.told_of_newcomers = True
             log.info('%d newcomer%s getting ready; training goes on', len(others), ' is' if len(others) == 1 else 's are')
-        all_ready = len(ready) == len(others) or (ready and not self.fits(len(present) + len(ready) + 1))
-        if (ready and (all_ready or waited > self._warm_timeout)) or (not this.used and len(present) < self._crew.size):
+        all_ready = len(ready) == len(others) or not self.fits(len(present) + len(ready) + 1)
+        if others and not ready and waited > self._warm_timeout and self._are_elsewhere(crew):
+            # They may be dead, of which only the driver knows; it gives up the host of such a one when it is asked.
+            self._call_for_round(crew)
+            this.began = now
+        if somebody_leaves or (ready and (all_ready or waited > self._warm_timeout)):
             if this.used:
-                self._ask_again = True
+                self._call_for_round(crew)
                 this.began = now            # and not again for a while
             else:
-                self.ready = True
+                self._call_to_leave(crew)
         return _SLOW
+
+    def _are_elsewhere(self, crew):
+        """Whether no host of this world has newcomers."""
+        hosts, sizes = [slot.rsplit(':', 1)[0] for slot in crew.slots], self._round.local_sizes
+        return all(sizes.get(host, len(hosts)) <= hosts.count(host) for host in hosts)
+
+    def _call_for_round(self, crew):
+        with self._lock:
+            self._ask_again = self._crew is crew
 
 
 def place_in(slots, rank):

@@ -160,6 +160,13 @@ class Job:
         self.wait_for(lambda: any(m['world_size'] == size and m['update'] > before for m in self.metrics()[-50:]),
                       f'an update with {size} workers was done', timeout)
 
+    def grow(self, hosts, timeout=120):
+        """Have more hosts, and wait until they take part; few updates are done meanwhile, however long they take to start."""
+        self.make('slow')
+        self.set_hosts(hosts)
+        self.wait_for_size(sum(hosts.values()), timeout)
+        self.remove('slow')
+
     def last_update(self):
         metrics = self.metrics()
         return metrics[-1]['update'] if metrics else 0

@@ -184,8 +184,8 @@ def test_after_deaths_while_newcomers_start_all_is_well(newcomers):
 
 def test_host_of_a_newcomer_that_died_is_tried_again(tmp_path):
     """With --blacklist-cooldown-range, as any other host."""
-    with Job(tmp_path, slots(*HOSTS[:1]), environment=UNTIL_STOPPED,
-             options=('--blacklist-cooldown-range', '3', '3')) as job:
+    with Job(tmp_path, slots(*HOSTS[:1]), environment={**UNTIL_STOPPED, 'HVD_DYNAMIC_WARM_TIMEOUT': '2'},
+             options=('--blacklist-cooldown-range', '10', '10')) as job:
         job.wait_for_update(20)
         job.make('hold-build')
         job.set_hosts(slots(*HOSTS[:2]))
@@ -373,16 +373,14 @@ def test_error_on_one_worker_of_a_single_host_is_the_one_that_is_seen(tmp_path):
         assert job.processes() == []
 
 
-def test_error_on_one_host_is_seen_and_the_others_go_on(tmp_path):
+def test_error_on_one_host_ends_the_job_on_all(tmp_path):
     with Job(tmp_path, slots(*HOSTS[:3]), environment=UNTIL_STOPPED) as job:
         job.wait_for_update(20)
-        job.make('raise', latest(job, 0))
-        wait_for_resize(job, 2, 0)
-        ended_well(job)
-        assert job.status == 0
+        job.make('raise', latest(job, 1))
+        assert job.finish(60) != 0
         assert ended_by(job, 'raise on') == (1, 1), job.log()
-        assert_in_sync(job)
-        assert_each_sample_once(job)
+        assert 'ends, because another worker did' in job.worker_log()
+        assert 'status code 134' not in job.log()
 
 
 def test_error_that_all_workers_make_ends_the_job(tmp_path):
@@ -390,24 +388,19 @@ def test_error_that_all_workers_make_ends_the_job(tmp_path):
         job.wait_for_update(20)
         job.make('raise', 'all')
         assert job.finish(60) != 0
-        assert ended_by(job, 'raise on') == (3, 3), job.log()
+        tracebacks, errors = ended_by(job, 'raise on')      # some may hear of another's before they come to their own
+        assert 1 <= tracebacks == errors, job.log()
         assert 'status code 134' not in job.log()
 
 
 def test_error_in_a_callback_is_seen_and_not_buried(tmp_path):
-    """Callbacks are called on survivors: they end with it. The newcomer has all of the state, and goes on."""
     with Job(tmp_path, slots(*HOSTS[:2]), environment=UNTIL_STOPPED) as job:
         job.wait_for_update(20)
         job.make('raise-in-callback', 'all')
         job.set_hosts(slots(*HOSTS[:3]))
-        job.wait_for(lambda: job.worker_log().count('RuntimeError: raise-in-callback on') == 2, 'both survivors told', 60)
-        job.remove('raise-in-callback')
-        job.wait_for_size(1)
-        ended_well(job)
-        assert job.status == 0
-        assert ended_by(job, 'raise-in-callback on') == (2, 2), job.log()
-        assert [r['slot'] for r in job.reports('end')] == ['127.1:0']
-        assert_each_sample_once(job)
+        assert job.finish(60) != 0
+        tracebacks, errors = ended_by(job, 'raise-in-callback on')
+        assert 1 <= tracebacks == errors, job.log()
 
 
 # -- Ctrl-C --------------------------------------------------------------------------------------------------------

@@ -13,10 +13,13 @@ EPOCHS, SAMPLES, REFERENCE, BATCH = 24, 203, 16, 4
 def job(tmp_path_factory):
     settings = {'EPOCHS': str(EPOCHS), 'SAMPLES': str(SAMPLES), 'BASE': 'cosine', 'PAUSE': '0.03', 'LOADERS': '1'}
     with Job(tmp_path_factory.mktemp('resizes'), {'localhost': 2}, environment=settings) as job:
-        for update, slots in ((20, 4), (60, 1), (110, 3)):
-            job.wait_for_update(update)
-            job.set_hosts({'localhost': slots})
-            job.wait_for_size(slots)
+        for slots in (4, 1, 3):
+            job.wait_for_update(job.last_update() + 20)
+            if slots == 1:
+                job.set_hosts({'localhost': slots})
+                job.wait_for_size(slots)
+            else:
+                job.grow({'localhost': slots})
         job.status = job.finish()
         yield job
 

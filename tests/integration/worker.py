@@ -178,7 +178,7 @@ def train(state):
             loss.backward()
             trainer.step(len(data), loss=loss)
             if PAUSE:
-                time.sleep(PAUSE)
+                time.sleep(PAUSE if told('slow') is None else 0.4)
             if not trainer.in_update:
                 state.seen += 1
                 state.table = state.table + 1
