@@ -13,7 +13,8 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ['JobFailed', 'Outcome', 'run_job', 'wait_for_quiet']
+__all__ = ['ROOT', 'WORKERS', 'JobFailed', 'Outcome', 'run_job', 'wait_for_quiet', 'environment', 'ended', 'busy_seconds',
+           'children_seconds']
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = 2
@@ -74,13 +75,13 @@ def run_job(module, arguments, launcher, timeout):
         folder = Path(folder)
         command = [*_launcher(launcher, folder), sys.executable, '-m', f'benchmarks.overhead_parts.{module}',
                    *map(str, arguments), str(folder)]
-        start, busy, ours = time.monotonic(), _busy_seconds(), _children_seconds()
-        with open(folder / 'log', 'wb') as log, _ended(subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=_environment(), cwd=ROOT,
+        start, busy, ours = time.monotonic(), busy_seconds(), children_seconds()
+        with open(folder / 'log', 'wb') as log, ended(subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment(), cwd=ROOT,
                 start_new_session=True)) as (process, note):
             status = _wait(process, note, start + timeout)
         seconds = time.monotonic() - start
-        busy, ours = _busy_seconds() - busy, _children_seconds() - ours
+        busy, ours = busy_seconds() - busy, children_seconds() - ours
         results = [json.loads(path.read_text()) for path in sorted(folder.glob('result-*.json'))]
         if status != 0 or len(results) != (1 if launcher == 'alone' else WORKERS):
             what = f'took more than {timeout:.0f} s' if status is None else f'failed with status {status}'
@@ -104,11 +105,11 @@ def _launcher(kind, folder):
     return [*command, '--min-np', '1', '--max-np', str(WORKERS), '--host-discovery-script', str(discover)]
 
 
-def _environment():
-    # Settings of Horovod that the user has made would no longer be its defaults.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith('HOROVOD_')}
+def environment():
+    """That of the jobs: settings that the user has made would no longer be the defaults."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(('HOROVOD_', 'HVD_DYNAMIC_'))}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get('PYTHONPATH')]))
-    return {**environment, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': path}
+    return {**kept, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': path}
 
 
 def _wait(process, note, deadline):
@@ -124,8 +125,8 @@ def _wait(process, note, deadline):
 
 
 @contextmanager
-def _ended(process):
-    """End a process and all that it started, whatever happens meanwhile."""
+def ended(process):
+    """End a process and all that it started, whatever happens meanwhile; gives it, and what notes its family."""
     family = {}
 
     def note():
@@ -152,13 +153,14 @@ def _ended(process):
         psutil.wait_procs(list(family.values()), timeout=5)
 
 
-def _busy_seconds():
+def busy_seconds():
+    """CPU seconds that all processes of this machine have used."""
     times = psutil.cpu_times()
     return sum(times) - times.idle - getattr(times, 'iowait', 0.0) - getattr(times, 'guest', 0.0) - \
         getattr(times, 'guest_nice', 0.0)
 
 
-def _children_seconds():
+def children_seconds():
     """CPU seconds of all processes that this one started, and theirs, that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
