@@ -530,7 +530,7 @@ class Membership:
             self._round.missing = self._round.missing or bool(set(silent) & set(self._survivors()))
             return self._propose(now, [rank for rank in proposal['ranks'] if rank in this.accepted])
         self._say(now, decided=True)
-        if self._board.fate() is not None:
+        if self._board.fate():
             return self._again()
         # Workers that were lost after the others had asked for this round are still a part of it for the driver.
         self._say(now, go={'id': proposal['id'], 'missing': this.missing,

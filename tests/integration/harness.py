@@ -161,7 +161,7 @@ class Job:
                       f'an update with {size} workers was done', timeout)
 
     def grow(self, hosts, timeout=120):
-        """Have more hosts, and wait until they take part; few updates are done meanwhile, however long they take to start."""
+        """Have more hosts, and wait until they take part; few updates are done meanwhile, however long they start."""
         self.make('slow')
         self.set_hosts(hosts)
         self.wait_for_size(sum(hosts.values()), timeout)
