@@ -1,7 +1,7 @@
 """What elasticity costs: ``python -m benchmarks.overhead [--quick] [--out FILE]``.
 
 Step time of hvd_dynamic with a commit after each update over that of plain `hvd.DistributedTrainer`, the cost of a commit,
-and its memory; all as ratios of things measured in turn, with real workers. docs/overhead.md says how to read the table.
+and its memory; the pause of a resize. With real workers; docs/overhead.md says how to read the tables.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import json
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -17,6 +17,8 @@ from tqdm import tqdm
 
 from benchmarks.overhead_parts.cases import CASES, DISTURBED
 from benchmarks.overhead_parts.job import WORKERS, JobFailed, run_job, wait_for_quiet
+from benchmarks.overhead_parts.pausetable import pause_goals, pause_table, size_table
+from benchmarks.overhead_parts.resizes import PausePlan, measure_pauses
 from benchmarks.overhead_parts.table import commit_rows, commit_table, goal_line, step_rows, step_table
 
 _JOB_SECONDS_AT_MOST = 180
@@ -36,6 +38,8 @@ class Plan:
         Blocks of each kind of update in a job.
     commits : dict of int to int
         By number of parameters, how many commits.
+    pauses : PausePlan
+        What is measured after all else, and has limits of its own.
     seconds : float
         When no further round is begun, and (a minute later) what runs is stopped.
     """
@@ -44,17 +48,21 @@ class Plan:
     kinds: tuple
     sweeps: int
     commits: dict
+    pauses: PausePlan
     seconds: float
 
     @property
     def jobs(self):
         """How many there are."""
-        return sum(self.rounds.values()) * len(self.kinds) + 2 * len(self.commits)
+        return sum(self.rounds.values()) * len(self.kinds) + 2 * len(self.commits) + self.pauses.jobs
 
 
 FULL = Plan({'cifar_resnet20_v1': 6, 'resnet18_v1b': 4, 'mlp': 2}, ('plain', 'static', 'elastic'), 4,
-            {1_000_000: 40, 25_000_000: 20, 100_000_000: 8}, 19 * 60)
-QUICK = Plan({'cifar_resnet20_v1': 2}, ('plain', 'elastic'), 3, {1_000_000: 20, 25_000_000: 8}, 135)
+            {1_000_000: 40, 25_000_000: 20, 100_000_000: 8},
+            PausePlan(growths={1: 5, 20: 5}, late={20: 2}, crashes=3, unprepared={1: 3, 20: 3}, restarts={1: 3, 20: 3},
+                      sizes={1_000_000: 3, 10_000_000: 3, 100_000_000: 2}), 19 * 60)
+QUICK = Plan({'cifar_resnet20_v1': 2}, ('plain', 'elastic'), 3, {1_000_000: 20, 25_000_000: 8},
+             PausePlan(growths={1: 2}, crashes=1, unprepared={1: 1}, restarts={1: 1}), 135)
 
 
 class Benchmark:
@@ -116,6 +124,14 @@ class Benchmark:
         self.rows += rows
         return commit_table(rows)
 
+    def pauses(self):
+        """Pauses of resizes and restarts; returns the tables."""
+        self._wait_for_quiet()
+        self._bar.set_description('pauses')
+        rows = measure_pauses(self._plan.pauses, _say, self._bar.update)
+        self.rows += rows
+        return '\n\n'.join(filter(None, [pause_table(rows), size_table(rows)]))
+
     def _wait_for_quiet(self):
         if self._quiet_seconds > 0:
             self._bar.set_description('waiting for a quiet moment')
@@ -127,6 +143,11 @@ class Benchmark:
         self._bar.set_description(title)
         left = max(1.0, self._end + 60 - time.monotonic())
         return run_job(module, arguments, launcher, min(_JOB_SECONDS_AT_MOST, left))
+
+
+def _say(line):
+    tqdm.write(line)
+    sys.stdout.flush()
 
 
 def _undisturbed(jobs):
@@ -142,16 +163,17 @@ def main(argv=None):
         The exit status: 0 whether or not the goal is reached, 1 if a job failed, 130 if stopped.
     """
     parser = argparse.ArgumentParser(prog='python -m benchmarks.overhead', description=__doc__.partition('\n\n')[2])
-    parser.add_argument('--quick', action='store_true', help='about 2 minutes; without it, at most 20')
+    parser.add_argument('--quick', action='store_true', help='about 4 minutes; without it, about 35')
     parser.add_argument('--out', type=Path, metavar='FILE', help='also write the rows to FILE, one JSON object a line')
     parser.add_argument('--wait-for-quiet', type=float, default=0.0, metavar='SECONDS',
                         help='before each round, wait until nothing else uses the machine; this long in all (default: 0)')
-    parser.add_argument('--only', choices=[*CASES, 'commits'], help='measure one part of it')
+    parser.add_argument('--only', choices=[*CASES, 'commits', 'pauses'], help='measure one part of it')
     args = parser.parse_args(argv)
     plan = QUICK if args.quick else FULL
     if args.only:
         rounds = {args.only: plan.rounds.get(args.only, 2)} if args.only in CASES else {}
-        plan = Plan(rounds, plan.kinds, plan.sweeps, {} if rounds else plan.commits, plan.seconds)
+        plan = replace(plan, rounds=rounds, commits=plan.commits if args.only == 'commits' else {},
+                       pauses=plan.pauses if args.only == 'pauses' else PausePlan())
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))     # so that the running job is ended, too
     try:
         return run(plan, args.out, args.wait_for_quiet)
@@ -170,18 +192,21 @@ def run(plan, out, quiet_seconds):
     with tqdm(total=plan.jobs, unit='job', disable=None, leave=False) as bar:
         benchmark = Benchmark(plan, bar, quiet_seconds)
         if plan.commits:
-            table = benchmark.commits()
-            tqdm.write(f'\n{table}')
-            sys.stdout.flush()
+            _say(f'\n{benchmark.commits()}')
             _write(out, benchmark.rows)
         for i, (case, rounds) in enumerate(plan.rounds.items()):
-            table = benchmark.steps(case, rounds, len(plan.rounds) - i)
-            tqdm.write(f'\n{table}')
-            sys.stdout.flush()
+            _say(f'\n{benchmark.steps(case, rounds, len(plan.rounds) - i)}')
+            _write(out, benchmark.rows)
+        if plan.pauses.jobs:
+            _say(f'\n{benchmark.pauses()}')
             _write(out, benchmark.rows)
     for remark in benchmark.remarks:
         print(remark)
-    print(f'\n{goal_line(benchmark.rows)}')
+    print()
+    if plan.rounds or plan.commits:
+        print(goal_line(benchmark.rows))
+    if plan.pauses.jobs:
+        print('\n'.join(pause_goals([row for row in benchmark.rows if row['kind'] == 'pause'])))
     return 0
 
 

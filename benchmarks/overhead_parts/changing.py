@@ -131,9 +131,9 @@ class ChangingJob:
 
     def updated(self, size, since, count):
         """Whether each of `size` workers has done so many updates in a world of that size since a moment."""
-        done = [sum(note['kind'] == 'update' and note['size'] == size and note['time'] > since for note in notes[-4 * count:])
-                for notes in self.notes.values()]
-        return sum(number >= count for number in done) >= size
+        def counts(note):
+            return note['kind'] == 'update' and note['size'] == size and note['time'] > since
+        return sum(sum(map(counts, notes[-4 * count:])) >= count for notes in self.notes.values()) >= size
 
     def wait_for_updates(self, size, since, count):
         """Wait until `updated`."""

@@ -99,7 +99,8 @@ def _job(function, parameters, seconds, settings, say, *arguments):
 
 def _line(row):
     beyond = f', {row["beyond_seconds"]:.2f} s after it was noticed' if 'beyond_seconds' in row else ''
-    return (f'{row["parameters"]:,} parameters, {row["what"]} {row["old_size"]} -> {row["new_size"]}, start-up +{row["startup"]} s'
+    startup = f', start-up +{row["startup"]} s' if row['startup'] else ''
+    return (f'{row["parameters"]:,} parameters, {row["what"]} {row["old_size"]} -> {row["new_size"]}{startup}'
             f'{" after init()" if row["late"] else ""}: pause {row["pause_seconds"]:.2f} s{beyond}')
 
 
@@ -156,7 +157,8 @@ class Measuring:
 
     def _row(self, what, since, old, new, startup, late):
         pause = pause_between(self.job.notes, since, old, new, self._settle)
-        return {'what': what, 'old_size': old, 'new_size': new, 'startup': startup, 'late': late, **self._about(since), **pause}
+        return {'what': what, 'old_size': old, 'new_size': new, 'startup': startup, 'late': late, **self._about(since),
+                **pause}
 
     def _about(self, since):
         """The parameters, and how long the workers that have started since took until they were ready."""
@@ -173,9 +175,9 @@ class Measuring:
             (after if notes[0]['time'] > stopped else before).append(updates)
         assert max(updates[-1] for updates in before if updates) == last
         step = median(b - a for updates in before for a, b in zip(updates[-self._settle:], updates[-self._settle + 1:]))
-        return {'what': 'restart', 'old_size': old, 'new_size': new, 'startup': startup, 'late': False, **self._about(stopped),
-                'pause_seconds': min(updates[0] for updates in after if updates) - last - step, 'step_seconds': step,
-                'stop_seconds': stop_seconds}
+        return {'what': 'restart', 'old_size': old, 'new_size': new, 'startup': startup, 'late': False,
+                **self._about(stopped), 'pause_seconds': min(updates[0] for updates in after if updates) - last - step,
+                'step_seconds': step, 'stop_seconds': stop_seconds}
 
 
 def pause_between(notes, since, old, new, steps):
