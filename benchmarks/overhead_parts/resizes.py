@@ -1,6 +1,7 @@
 """Measures pauses: growths, shrinks and crashes of running jobs, and restarts from a checkpoint."""
 
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -91,9 +92,11 @@ def _bound(counts):
 def _job(function, parameters, seconds, settings, say, *arguments):
     with changing_job(parameters, seconds, settings, checkpoints=function is _restarts) as (job, load):
         rows = []
-        for row in function(Measuring(job, _SETTLE if parameters < _LARGE else _SETTLE_LARGE), *arguments):
-            say(_line(row))
-            rows.append({'kind': 'pause', 'sizes': parameters != _SMALL, **row})
+        measuring = Measuring(job, _SETTLE if parameters < _LARGE else _SETTLE_LARGE)
+        with closing(function(measuring, *arguments)) as measured:      # which ends its processes, whatever happens here
+            for row in measured:
+                say(_line(row))
+                rows.append({'kind': 'pause', 'sizes': parameters != _SMALL, **row})
     return [{**row, 'other_load': load[0]} for row in rows]
 
 
