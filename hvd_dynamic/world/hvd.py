@@ -26,7 +26,6 @@ log = logging.getLogger('hvd_dynamic')
 ELASTIC = 'HOROVOD_ELASTIC'
 ROUND_IS_USED = 'HVD_DYNAMIC_ROUND_IS_USED'
 _SAY_EVERY = 10         # seconds
-_SETTLE_SECONDS = 20
 
 
 class HorovodWorld(World):
@@ -156,7 +155,7 @@ class HorovodWorld(World):
     def end(self):
         self._over = True
         if self._members is not None:
-            self._members.settle(_SETTLE_SECONDS)
+            self._members.settle(self._slot_timeout)
 
     def replacement(self):
         """The environment for a process that takes this one's place in the job."""

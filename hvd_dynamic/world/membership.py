@@ -42,6 +42,7 @@ _LOST_BEAT_SECONDS = 10         # without a sign of the leader's, those that are
 _ACCEPT_SECONDS = 2
 _STRAGGLER_SECONDS = 3          # after a failure, for survivors that notice it late
 _DECISION_SECONDS = 60
+_SAY_EVERY = 10
 
 
 @dataclass(frozen=True)
@@ -234,8 +235,11 @@ class Membership:
         """
         if self._round.missing:
             self.prepare()
-        end = time.monotonic() + seconds
-        while self._asked < self._wanted and self._error is None and time.monotonic() < end:
+        start = said = time.monotonic()
+        while self._asked < self._wanted and self._error is None and time.monotonic() - start < seconds:
+            if time.monotonic() - said > _SAY_EVERY:
+                said = time.monotonic()
+                log.info('%s has ended its training and waits for %s', self._name, self.waiting_for)
             time.sleep(_FAST)
 
     def close(self, over):
@@ -567,8 +571,10 @@ class Membership:
             this.told_of_newcomers = True
             log.info('%d newcomer%s getting ready; training goes on', len(others), ' is' if len(others) == 1 else 's are')
         all_ready = len(ready) == len(others) or not self.fits(len(present) + len(ready) + 1)
-        if others and not ready and waited > self._warm_timeout and self._are_elsewhere(crew):
-            # They may be dead, of which only the driver knows; it gives up the host of such a one when it is asked.
+        heard_of = all(this.members.get(rank) for rank in others)
+        if others and not ready and waited > self._warm_timeout and heard_of and self._are_elsewhere(crew):
+            # They may be dead, of which only the driver knows; it gives up the host of such a one when it is asked. Those
+            # that are not have come so far that they ask as well.
             self._call_for_round(crew)
             this.began = now
         if somebody_leaves or (ready and (all_ready or waited > self._warm_timeout)):

@@ -129,7 +129,7 @@ def test_job_that_ends_while_newcomers_start_succeeds(tmp_path):
         job.make('hold-127.0.0.1:0')
         job.wait_for_update(10)
         job.set_hosts({'localhost': 1, '127.0.0.1': 1})
-        job.wait_for(lambda: job.reports('end'), 'training had ended')
+        job.wait_for(lambda: job.events('finished'), 'training had ended')
         job.remove('hold-127.0.0.1:0')
         assert job.finish() == 0, job.log()[-3000:]
         assert not job.events('resized') and 'Traceback' not in job.worker_log()
