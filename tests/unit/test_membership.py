@@ -286,7 +286,7 @@ def test_failure_while_newcomers_start_does_not_wait_for_them(start):
 
 def test_survivor_that_comes_too_late_is_taken_in_later(start, monkeypatch):
     monkeypatch.setattr(membership, '_STRAGGLER_SECONDS', 1.5)
-    job, old = start({'a': 1, 'b': 1, 'c': 1, 'd': 1})
+    job, old = start({'a': 1, 'b': 1, 'c': 1, 'd': 1}, warm_timeout=2)
     job.change({'a': 1, 'b': 1, 'c': 1, 'd': 1, 'e': 1})
     prepare(old)
     job.worker('e:0').start()
