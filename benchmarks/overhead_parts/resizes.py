@@ -195,15 +195,16 @@ def pause_between(notes, since, old, new, steps):
     old, new : int
         Sizes of the world.
     steps : int
-        Updates before it that the time of an update is taken from.
+        Updates on each side that the time of an update is taken from.
 
     Returns
     -------
     dict
         Of the worker with the longest pause: pause_seconds, from the end of its last update before to the end of its first
-        one after, less the time of an update (step_seconds); seconds of the parts; take_seconds from the change to the first
-        update after; longest_step_seconds of the updates between the change and the pause; after a crash noticed_seconds
-        until the first worker noticed, and beyond_seconds from there on.
+        one after, less the time of an update (step_seconds, the shorter of those before and after: it changes with the
+        size); seconds of the parts; take_seconds from the change to the first update after; longest_step_seconds of the
+        updates between the change and the pause; after a crash noticed_seconds until the first worker noticed, and
+        beyond_seconds from there on.
 
     Raises
     ------
@@ -240,7 +241,8 @@ def _pause(mine, updates, i, since, steps):
     before, after = times[i - 1], times[i]
     # An update that was under way at the change is part of neither.
     usual = [b - a for a, b in zip(times, times[1:i]) if b <= since][-steps:] or [b - a for a, b in zip(times, times[1:i])]
-    step = median(usual)
+    later = [b - a for a, b in zip(times[i:], times[i + 1:])][:steps]
+    step = min(median(usual), median(later or usual))
     inside = [note for note in mine if before < note['time'] < after]
     parts = {part: sum(note['seconds'] for note in inside if note['kind'] == part) for part in (*_PARTS, 'join')}
     parts['meet'] = parts.pop('join') - parts['init']
