@@ -23,6 +23,15 @@ def eventually(condition, what):
         time.sleep(0.02)
 
 
+class ThreadsMembership(Membership):
+    """Whose worker goes by itself: it must not take the others, which are in the same process, with it."""
+
+    gone = ()
+
+    def _vanish(self, reason, status=0):
+        self.gone, self._closed = (reason, status), True
+
+
 class Worker:
     """A process that the driver has started; `membership` as soon as it has got so far."""
 
@@ -35,7 +44,7 @@ class Worker:
     def start(self, **options):
         """It has come as far as `dynamic.init`."""
         host, local_rank = self.name.split(':')
-        self.membership = Membership(self.job.rendezvous, host, int(local_rank), self.name, Slot(
+        self.membership = ThreadsMembership(self.job.rendezvous, host, int(local_rank), self.name, Slot(
             self.slot.rank, self.slot.size, int(local_rank), 1, 0, 1), **{**self.job.options, **options})
         return self
 
@@ -253,12 +262,11 @@ def test_hosts_that_changed_back_change_nothing(start):
     job.change({'a': 2, 'b': 1})
     prepare(old)
     newcomer = job.worker('b:0').start()
-    exited = []
-    newcomer.membership._vanish = lambda reason, status=0: exited.append(reason) or newcomer.exit(status)
     job.change({'a': 2})
     prepare(old)
-    eventually(lambda: exited, 'the newcomer goes')
-    assert set(exited) == {'its slot was taken away'}
+    eventually(lambda: newcomer.membership.gone, 'the newcomer goes')
+    assert newcomer.membership.gone == ('its slot was taken away', 0)
+    newcomer.exit(0)
     never(lambda: any(w.membership.ready or w.membership.change_found for w in old))
 
 
@@ -311,12 +319,13 @@ def test_newcomers_are_told_that_training_has_ended(start):
     job.change({'a': 1, 'b': 1, 'c': 1})
     prepare(old)
     ready, starting = job.worker('b:0').start().enter(), job.worker('c:0').start()
-    exited = []
-    starting.membership._vanish = lambda reason, status=0: exited.append(reason)
+    note = f'member.{ready.slot.rank}'
+    eventually(lambda: b'"ready": true' in (job.rendezvous.get('hvd_dynamic', note) or b''), 'one is ready')
     old[0].membership.close(over=True)
     with pytest.raises(WorkerRemoved, match='training has ended'):
         ready.wait()
-    eventually(lambda: exited, 'the one that starts goes')
+    eventually(lambda: starting.membership.gone, 'the one that starts goes')
+    assert starting.membership.gone == ('training has ended', 0)
 
 
 def test_warm_up_turned_off_waits_for_newcomers(start):
