@@ -40,6 +40,8 @@ class HostListener:
     ----------
     changed : threading.Event
         Hosts have changed. After an announcement of new hosts only, `due` says when to act on it.
+    refused : int
+        How many messages were not signed, or not messages at all.
     secret_key : bytes
         What the driver signs its messages with.
     addresses : dict of str to list of (str, int)
@@ -50,7 +52,7 @@ class HostListener:
 
     def __init__(self, interface=None):
         self.changed = threading.Event()
-        self._due = 0.0
+        self._due, self.refused = 0.0, 0
         self.secret_key = secret.make_secret_key()
         found = _interface_addresses(interface)
         only = [address for addresses in found.values() for address in addresses]
@@ -106,13 +108,13 @@ def _handler(listener):
             try:
                 digest = self.rfile.read(secret.DIGEST_LENGTH)
                 header = self.rfile.read(4)
-                if len(digest) != secret.DIGEST_LENGTH or len(header) != 4:
-                    return
-                length = struct.unpack('i', header)[0]
+                length = struct.unpack('i', header)[0] if len(header) == 4 else 0
                 if not 0 < length <= _LONGEST_MESSAGE:
+                    listener.refused += 1
                     return
                 body = self.rfile.read(length)
                 if not secret.check_digest(listener.secret_key, body, digest):
+                    listener.refused += 1
                     log.warning('a message with a wrong signature from %s was ignored', self.client_address[0])
                     return
                 reply = listener.answer(body, self.client_address)
@@ -127,7 +129,8 @@ def _handler(listener):
 def _only_added(body):
     """Whether an announcement is of new hosts only. The pickle is read, not executed."""
     try:
-        values = [value for operation, value, _ in pickletools.genops(body) if 'PUT' not in operation.name]
+        values = [value for operation, value, _ in pickletools.genops(body)
+                  if 'PUT' not in operation.name and 'GET' not in operation.name]       # these have places as arguments
         return next(v for v in values[values.index('res') + 1:] if type(v) is int) == _ADDED
     except (ValueError, StopIteration):
         return False

@@ -4,6 +4,7 @@ import pickle
 import socket
 import struct
 
+import numpy as np
 import pytest
 from horovod.runner.common.util import network, secret
 from horovod.runner.elastic.worker import HostsUpdatedRequest, HostUpdateResult, WorkerNotificationClient
@@ -54,6 +55,28 @@ def test_horovods_driver_is_understood(listener, result):
     assert not listener.changed.is_set()
     driver.notify_hosts_updated(1234.5, result)
     assert listener.changed.is_set()
+
+
+def test_random_bytes_are_refused_and_counted(listener):
+    random, before = np.random.RandomState(3), listener.refused
+    for length in random.randint(1, 300, size=60):
+        assert answer_to(listener, random.bytes(length)) == b''
+    forged = random.bytes(32) + struct.pack('i', 100) + pickle.dumps(HostsUpdatedRequest(1.0, 2)).ljust(100)[:100]
+    assert answer_to(listener, forged) == b''
+    assert listener.refused == before + 61
+    assert not listener.changed.is_set() and works(listener)
+
+
+@pytest.mark.parametrize('result, waits', [(HostUpdateResult.added, True), (HostUpdateResult.removed, False),
+                                           (HostUpdateResult.mixed, False)])
+def test_only_new_hosts_are_waited_for_whether_they_stay(listener, result, waits):
+    listener.clear()
+    client(listener).notify_hosts_updated(1.0, result)
+    assert listener.changed.is_set() and listener.due() is not waits
+    client(listener).notify_hosts_updated(2.0, HostUpdateResult.removed)
+    assert listener.due()
+    client(listener).notify_hosts_updated(3.0, HostUpdateResult.added)
+    assert listener.due(), 'a host that went is not waited for'
 
 
 def test_ping_is_answered_in_horovods_format(listener):
