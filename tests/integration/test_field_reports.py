@@ -14,7 +14,7 @@ from collections import Counter
 import pytest
 from harness import ROOT, Job, used_samples
 
-SAMPLES = 400
+SAMPLES = 1200
 
 
 @pytest.fixture(scope='module')
@@ -33,7 +33,7 @@ def job(tmp_path_factory):
             job.wait_for(lambda: len(job.events(kind)) > before, f'there were {size} workers')
             job.wait_for_size(size)
 
-        job.wait_for_update(2 * SAMPLES // 8)
+        job.wait_for_update(SAMPLES // 8)
         change(1, 'resized', lambda: job.set_hosts({'localhost': 1}))
         change(3, 'resized', lambda: job.set_hosts({'localhost': 1, '127.1': 1, '127.0.1': 1}))
         change(2, 'failed_over', lambda: job.kill('127.1:0'))
@@ -52,7 +52,7 @@ def test_the_changes_happened_in_mid_epoch(job):
     changes = job.events('resized', 'failed_over')
     assert [(e['kind'], e['old_size'], e['new_size']) for e in changes] == [
         ('resized', 2, 1), ('resized', 1, 3), ('failed_over', 3, 2)]
-    assert all(last_before(job, e)['samples'] % SAMPLES > 20 for e in changes)
+    assert all(last_before(job, e)['samples'] % SAMPLES >= 12 for e in changes)
 
 
 def test_horovod_issue_3399_no_sample_is_served_again_after_a_host_left(job):
