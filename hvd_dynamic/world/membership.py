@@ -464,6 +464,11 @@ class Membership:
                     this.places[old_rank], local_size = self._board.place(crew.id, old_rank) or (None, 0)
                     this.local_sizes[crew.slots[old_rank].rsplit(':', 1)[0]] = local_size
 
+    @property
+    def _all_are_needed(self):
+        """At the start of a job, and without warm-up, a world is all of the driver's round."""
+        return self._left is None or self._warm_timeout == 0
+
     def _is_ready(self, rank):
         return bool((self._round.members.get(rank) or {}).get('ready'))
 
@@ -484,7 +489,7 @@ class Membership:
         self._look()
         waited = now - this.entered
         everyone = range(self._slot.size)
-        if self._left is None or self._warm_timeout == 0:
+        if self._all_are_needed:
             missing = [rank for rank in everyone if not self._is_ready(rank)]
             self.waiting_for = f'{len(missing)} of {self._slot.size} workers to start'
             if not missing:
@@ -528,7 +533,7 @@ class Membership:
         if silent:
             if now - this.proposed < _ACCEPT_SECONDS:
                 return _FAST / 2
-            if self._left is None or self._warm_timeout == 0:
+            if self._all_are_needed:
                 return self._give_up(WHEN_READY)
             # Died since they were ready, or a moment ago: the world is formed without them.
             self._round.missing = self._round.missing or bool(set(silent) & set(self._survivors()))

@@ -65,6 +65,19 @@ def half_net():
     return net
 
 
+class Meter:
+    """An object of the user's that is carried by its state_dict."""
+
+    def __init__(self):
+        self.total, self.table = 0, mx.nd.zeros(2)
+
+    def state_dict(self):
+        return {'total': self.total, 'table': self.table}
+
+    def load_state_dict(self, state):
+        self.total, self.table = state['total'], state['table']
+
+
 class Job:
     """A whole training: regression of 40 samples with a small net, by default on one virtual worker."""
 

@@ -9,7 +9,7 @@ import time
 import mxnet as mx
 import numpy as np
 import pytest
-from helpers import Group, Job, half_net, raise_errors, read_lines, small_net
+from helpers import Group, Job, Meter, half_net, raise_errors, read_lines, small_net
 from mxnet import gluon
 from test_sync import jobs_of, meet, same, train
 
@@ -21,17 +21,6 @@ from hvd_dynamic.runlog import RunLog
 
 class Stopped(Exception):
     """Ends a training where a job would have been lost."""
-
-
-class Meter:
-    def __init__(self):
-        self.total, self.table = 0, mx.nd.zeros(2)
-
-    def state_dict(self):
-        return {'total': self.total, 'table': self.table}
-
-    def load_state_dict(self, state):
-        self.total, self.table = state['total'], state['table']
 
 
 def job(folder=None, keep=3, **arguments):

@@ -5,24 +5,11 @@ import json
 import mxnet as mx
 import numpy as np
 import pytest
-from helpers import Job, at_update, bits, lose_worker, read_lines, resizes, small_net
+from helpers import Job, Meter, at_update, bits, lose_worker, read_lines, resizes, small_net
 from mxnet import gluon
 
 import hvd_dynamic as dynamic
 from hvd_dynamic import policies
-
-
-class Meter:
-    """An object of the user's that is carried by its state_dict."""
-
-    def __init__(self):
-        self.total, self.table = 0, mx.nd.zeros(2)
-
-    def state_dict(self):
-        return {'total': self.total, 'table': self.table}
-
-    def load_state_dict(self, state):
-        self.total, self.table = state['total'], state['table']
 
 
 def attributes():
