@@ -258,22 +258,26 @@ class DynamicTrainer(gluon.Trainer):
     def allreduce_grads(self):
         """Sum the gradients over the workers (to clip them, say), to be followed by `update`.
 
-        Before that, the previous update is made sure of and its pending commit stored. Its own collectives are done by
-        the time this one's can start, and forward and backward are already queued behind it, so the device does not idle.
+        Before that, the previous update is made sure of. Its own collectives are done by the time this one's can start,
+        and forward and backward are already queued behind it, so the device does not idle. Its pending commit is copied
+        while the gradients travel: they are sent first, for a CPU does what is queued on it in turn.
         """
         if self._reduced:
             raise RuntimeError('the gradients of this update have been summed already: call trainer.update() next')
         cut = self._cut()
         self.confirm()
-        self.before_update()
         decision = self.schedule.advance(cut.global_batch)
-        if decision.momentum_scale != 1.0:
+        corrects_momentum = decision.momentum_scale != 1.0
+        if corrects_momentum:
+            self.before_update()
             self._scale_momentum(decision.momentum_scale)
         self._optimizer.set_learning_rate(decision.lr)
         self._record = UpdateRecord(self.update_count + 1, cut, decision, self._world.size, self.schedule.samples_seen,
                                     time.perf_counter())
         self._control = self._make_control()
         self._allreduce_grads()
+        if not corrects_momentum:
+            self.before_update()
         self._reduced = True
 
     def update(self, batch_size, ignore_stale_grad=False):
