@@ -15,13 +15,13 @@ from pathlib import Path
 import psutil
 from tqdm import tqdm
 
-from benchmarks.overhead_parts.cases import CASES, DISTURBED
+from benchmarks.overhead_parts.cases import CASES, DISTURBED, LAUNCHERS, VARIANTS
 from benchmarks.overhead_parts.job import WORKERS, JobFailed, run_job, wait_for_quiet
 from benchmarks.overhead_parts.pausetable import pause_goals, pause_table, size_table
 from benchmarks.overhead_parts.resizes import PausePlan, measure_pauses
 from benchmarks.overhead_parts.table import commit_rows, commit_table, goal_line, step_rows, step_table
 
-_JOB_SECONDS_AT_MOST = 180
+_JOB_SECONDS_AT_MOST = 600
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Plan:
         return sum(self.rounds.values()) * len(self.kinds) + 2 * len(self.commits) + self.pauses.jobs
 
 
-FULL = Plan({'cifar_resnet20_v1': 6, 'resnet18_v1b': 4, 'mlp': 2}, ('plain', 'static', 'elastic'), 4,
+FULL = Plan({'cifar_resnet20_v1': 4, 'resnet18_v1b': 4, 'mlp': 2}, ('plain', 'bare', 'static', 'elastic'), 10,
             {1_000_000: 40, 25_000_000: 20, 100_000_000: 8},
             PausePlan(growths={1: 5, 20: 5}, late={20: 2}, crashes=3, unprepared={1: 3, 20: 3}, restarts={1: 3, 20: 3},
-                      sizes={1_000_000: 3, 10_000_000: 3, 100_000_000: 2}), 19 * 60)
-QUICK = Plan({'cifar_resnet20_v1': 2}, ('plain', 'elastic'), 3, {1_000_000: 20, 25_000_000: 8},
+                      sizes={1_000_000: 3, 10_000_000: 3, 100_000_000: 2}), 26 * 60)
+QUICK = Plan({'cifar_resnet20_v1': 2}, ('plain', 'elastic'), 6, {1_000_000: 20, 25_000_000: 8},
              PausePlan(growths={1: 2}, crashes=1, unprepared={1: 1}, restarts={1: 1}), 135)
 
 
@@ -92,7 +92,7 @@ class Benchmark:
                 break
             order = kinds[::1 if number % 2 == 0 else -1]
             done.append({kind: self._job(f'{case} {kind}', 'steps', [kind, case, self._plan.sweeps],
-                                         'elastic' if kind == 'elastic' else 'static') for kind in order})
+                                         LAUNCHERS[kind]) for kind in order})
             longest = max(longest, time.monotonic() - start)
             share -= time.monotonic() - start
             number += 1
@@ -163,13 +163,18 @@ def main(argv=None):
         The exit status: 0 whether or not the goal is reached, 1 if a job failed, 130 if stopped.
     """
     parser = argparse.ArgumentParser(prog='python -m benchmarks.overhead', description=__doc__.partition('\n\n')[2])
-    parser.add_argument('--quick', action='store_true', help='about 4 minutes; without it, about 35')
+    parser.add_argument('--quick', action='store_true', help='about 4 minutes; without it, about 45')
     parser.add_argument('--out', type=Path, metavar='FILE', help='also write the rows to FILE, one JSON object a line')
     parser.add_argument('--wait-for-quiet', type=float, default=0.0, metavar='SECONDS',
                         help='before each round, wait until nothing else uses the machine; this long in all (default: 0)')
     parser.add_argument('--only', choices=[*CASES, 'commits', 'pauses'], help='measure one part of it')
+    parser.add_argument('--kinds', nargs='+', choices=VARIANTS, help='of the step times, only jobs of these kinds')
+    parser.add_argument('--sweeps', type=int, help='blocks of each kind of update in a job (default: 10; --quick: 6)')
     args = parser.parse_args(argv)
+    if args.sweeps is not None and args.sweeps < 1:
+        parser.error(f'argument --sweeps: must be at least 1, got {args.sweeps}')
     plan = QUICK if args.quick else FULL
+    plan = replace(plan, kinds=tuple(args.kinds or plan.kinds), sweeps=args.sweeps or plan.sweeps)
     if args.only:
         rounds = {args.only: plan.rounds.get(args.only, 2)} if args.only in CASES else {}
         plan = replace(plan, rounds=rounds, commits=plan.commits if args.only == 'commits' else {},

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-__all__ = ['Case', 'CASES', 'GOAL', 'GOAL_FROM_SECONDS', 'DISTURBED', 'ARRAYS', 'LOOPS', 'VARIANTS']
+__all__ = ['Case', 'CASES', 'GOAL', 'GOAL_FROM_SECONDS', 'DISTURBED', 'ARRAYS', 'LOOPS', 'VARIANTS',
+           'LAUNCHERS']
 
 # The goal holds for networks whose step takes this long at least.
 GOAL, GOAL_FROM_SECONDS = 1.02, 0.05
@@ -20,11 +21,16 @@ LOOPS = ('free', 'read')
 VARIANTS = {
     # hvd.DistributedTrainer as it comes, and with all gradients in one operation, as DynamicTrainer sends them on CPUs
     'plain': ('plain', 'plain-grouped'),
-    # horovodrun of a fixed number of workers: no driver that looks for hosts
+    # the same in an elastic horovodrun, without anything of hvd_dynamic
+    'bare': ('plain', 'plain-grouped'),
+    # hvd_dynamic in a horovodrun of a fixed number of workers: no driver that looks for hosts
     'static': ('commit',),
-    # elastic horovodrun
+    # in an elastic horovodrun
     'elastic': ('commit', 'commit-log', 'no-commit', 'plain'),
 }
+
+# How each kind of job is started.
+LAUNCHERS = {'plain': 'static', 'bare': 'elastic', 'static': 'static', 'elastic': 'elastic'}
 
 
 @dataclass(frozen=True)

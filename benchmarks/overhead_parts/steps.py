@@ -215,7 +215,7 @@ def main():
     parser.add_argument('folder', type=Path)
     args = parser.parse_args()
     case = CASES[args.case]
-    if args.kind == 'plain':
+    if args.kind in ('plain', 'bare'):
         blocks, rank = measure_plain(case, args.sweeps)
     else:
         blocks, rank = measure_dynamic(case, args.sweeps, VARIANTS[args.kind], args.folder)

@@ -2,26 +2,27 @@
 
 from statistics import median
 
+import numpy as np
+
 from benchmarks.overhead_parts.cases import CASES, DISTURBED, GOAL, GOAL_FROM_SECONDS, LOOPS
 
 __all__ = ['step_rows', 'commit_rows', 'step_table', 'commit_table', 'goal_line']
 
-HEADLINE = 'hvd_dynamic, elastic, commit each update'
+HEADLINE = 'one job: commit each update / plain'
 
-# What is divided by what: (kind of job, variant) over (kind of job, variant). The rows with both in one job tell the costs
-# apart: their processes, and what else the machine does, are the same.
+# What is divided by what, (kind of job, variant) over (kind of job, variant). With both in one job their processes are the
+# same, and so is all else that happens on the machine: those are compared block by block.
 _RATIOS = {
-    HEADLINE: (('elastic', 'commit'), ('plain', 'plain')),
-    'the same, with run log': (('elastic', 'commit-log'), ('plain', 'plain')),
-    'the same, without commit': (('elastic', 'no-commit'), ('plain', 'plain')),
-    'plain in the elastic job': (('elastic', 'plain'), ('plain', 'plain')),
-    'hvd_dynamic, fixed size, commit each': (('static', 'commit'), ('plain', 'plain')),
-    'plain, num_groups=1': (('plain', 'plain-grouped'), ('plain', 'plain')),
-    'in one job: commit / plain': (('elastic', 'commit'), ('elastic', 'plain')),
-    'in one job: no commit / plain': (('elastic', 'no-commit'), ('elastic', 'plain')),
-    'in one job: commit / no commit': (('elastic', 'commit'), ('elastic', 'no-commit')),
-    'in one job: run log / none': (('elastic', 'commit-log'), ('elastic', 'commit')),
+    HEADLINE: (('elastic', 'commit'), ('elastic', 'plain')),
+    'one job: the same, with run log / plain': (('elastic', 'commit-log'), ('elastic', 'plain')),
+    'one job: without commit / plain': (('elastic', 'no-commit'), ('elastic', 'plain')),
+    'elastic, commit each / elastic plain': (('elastic', 'commit'), ('bare', 'plain')),
+    'fixed size, commit each / fixed plain': (('static', 'commit'), ('plain', 'plain')),
+    'elastic, commit each / fixed plain': (('elastic', 'commit'), ('plain', 'plain')),
+    'Horovod alone, elastic / fixed': (('bare', 'plain'), ('plain', 'plain')),
+    'Horovod alone, num_groups=1 / 0': (('plain', 'plain-grouped'), ('plain', 'plain')),
 }
+_RESAMPLES, _SEED = 2000, 3
 
 
 def step_rows(case, rounds):
@@ -36,20 +37,22 @@ def step_rows(case, rounds):
     Returns
     -------
     list of dict
-        For each comparison and loop: the ratio of every round and their median; the median ratio of CPU times; and by how
-        many milliseconds of CPU the Python thread is busier.
+        For each comparison and loop: the ratios of all rounds and their median, the 95 % interval of that median, the
+        same ratio of CPU times, and by how many milliseconds of CPU the Python thread is busier. Of what is in one job,
+        the ratios are those of all pairs of blocks; else each round gives one.
     """
     rows, load = [], _other_load(rounds)
     for label, (above, below) in _RATIOS.items():
         for loop in LOOPS:
-            pairs = {quantity: [(_typical(jobs, *above, loop, quantity), _typical(jobs, *below, loop, quantity))
-                                for jobs in rounds if above[0] in jobs and below[0] in jobs]
+            pairs = {quantity: [pair for jobs in rounds if above[0] in jobs and below[0] in jobs
+                                for pair in _pairs(jobs, above, below, loop, quantity)]
                      for quantity in ('seconds', 'cpu_seconds', 'host_seconds')}
             if not pairs['seconds']:
                 continue
             ratios = [a / b for a, b in pairs['seconds']]
             rows.append({'kind': 'step', 'case': case, 'what': label, 'loop': loop, 'ratio': median(ratios),
-                         'rounds': ratios, 'cpu_ratio': median(a / b for a, b in pairs['cpu_seconds']),
+                         'interval': _interval(ratios), 'ratios': ratios,
+                         'cpu_ratio': median(a / b for a, b in pairs['cpu_seconds']),
                          'more_host_ms': 1000 * median(a - b for a, b in pairs['host_seconds']),
                          'base_seconds': median(b for _, b in pairs['seconds']),
                          'base_host_ms': 1000 * median(b for _, b in pairs['host_seconds']),
@@ -61,27 +64,40 @@ def _other_load(rounds):
     return max(job.other_load for jobs in rounds for job in jobs.values())
 
 
-def _typical(jobs, kind, variant, loop, quantity):
-    """The median over a job's blocks; of each block the mean of its workers, who wait for each other anyway."""
+def _pairs(jobs, above, below, loop, quantity):
+    """Both quantities of a round: of each pair of blocks if they are of one job, else the medians of both jobs."""
+    both = [_blocks(jobs[kind], variant, loop, quantity) for kind, variant in (above, below)]
+    return list(zip(*both)) if above[0] == below[0] else [tuple(map(median, both))]
+
+
+def _blocks(job, variant, loop, quantity):
+    """Of each block the mean of its workers, who wait for each other anyway."""
     by_worker = [[block[quantity] for block in result['blocks'] if (block['variant'], block['loop']) == (variant, loop)]
-                 for result in jobs[kind].results]
-    return median(sum(block) / len(block) for block in zip(*by_worker))
+                 for result in job.results]
+    return [sum(block) / len(block) for block in zip(*by_worker)]
+
+
+def _interval(ratios):
+    """The 95 % interval of their median, by resampling."""
+    chosen = np.random.RandomState(_SEED).choice(ratios, (_RESAMPLES, len(ratios)))
+    return [float(limit) for limit in np.percentile(np.median(chosen, axis=1), (2.5, 97.5))]
 
 
 def step_table(case, rows, rounds):
     """The rows of one case as text."""
     launchers = {kind: median(jobs[kind].launcher_cpu for jobs in rounds if kind in jobs) for kind in rounds[0]}
-    lines = [f'{CASES[case].title}: {1000 * rows[0]["base_seconds"]:.4g} ms an update with plain Horovod '
+    lines = [f'{CASES[case].title}: {1000 * rows[0]["base_seconds"]:.4g} ms an update with plain Horovod in that job '
              f'(of the Python thread {rows[0]["base_host_ms"]:.2f} ms); {len(rounds)} rounds',
              f'  other load on the machine: up to {100 * _other_load(rounds):.0f} %; '
              'CPU of horovodrun itself, in % of one core: ' +
              ', '.join(f'{kind} {100 * cpu:.0f}' for kind, cpu in launchers.items()),
-             f'  {"":38} {"loop":5} {"ratio":>6}  {"spread":13} {"CPU":>6} {"host ms":>8}  rounds']
+             f'  {"":39} {"loop":5} {"ratio":>6}  {"95 % interval":13} {"lowest-highest":15} {"of":>4} {"CPU":>6} '
+             f'{"host ms":>8}']
     for row in rows:
-        spread = f'{min(row["rounds"]):.3f}-{max(row["rounds"]):.3f}'
-        each = ' '.join(f'{ratio:.3f}' for ratio in row['rounds'])
-        lines.append(f'  {row["what"]:38} {row["loop"]:5} {row["ratio"]:6.3f}  {spread:13} {row["cpu_ratio"]:6.3f} '
-                     f'{row["more_host_ms"]:+8.2f}  {each}')
+        low, high = row['interval']
+        spread = f'{min(row["ratios"]):.3f}-{max(row["ratios"]):.3f}'
+        lines.append(f'  {row["what"]:39} {row["loop"]:5} {row["ratio"]:6.3f}  {f"{low:.3f}-{high:.3f}":13} {spread:15} '
+                     f'{len(row["ratios"]):4d} {row["cpu_ratio"]:6.3f} {row["more_host_ms"]:+8.2f}')
     return '\n'.join(lines)
 
 
@@ -140,7 +156,7 @@ def goal_line(rows):
     goal = f'goal: at most {GOAL:.2f} for steps of {1000 * GOAL_FROM_SECONDS:.0f} ms or more'
     if not judged:
         return f'{goal}: no such step was measured'
-    found = ', '.join(f'{row["case"]} {row["loop"]} {row["ratio"]:.3f}' for row in judged)
+    found = ', '.join('{case} {loop} {ratio:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]'.format(**row) for row in judged)
     if max(row['other_load'] for row in judged) > DISTURBED:
         return f'{goal}: not decided, since other processes used the machine meanwhile ({found})'
     return f'{goal}: {"reached" if all(row["ratio"] <= GOAL for row in judged) else "not reached"} ({found})'
