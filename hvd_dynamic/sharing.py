@@ -25,37 +25,53 @@ def share_arrays(world, arrays, source, name='share'):
     """
     if not world.collective:
         return
-    sizes = [_words(a) for a in arrays]
-    first = 0
-    part = 0
-    while first < len(arrays):
-        last, total = first, 0
-        while last < len(arrays) and (last == first or total + sizes[last] <= _CHUNK):
-            total += sizes[last]
-            last += 1
-        _share_part(world, arrays[first:last], sizes[first:last], source, f'{name}.{part}')
-        first, part = last, part + 1
+    is_source = world.rank == source
+    buffer = np.zeros(min(_CHUNK, sum(map(_words, arrays))), 'int32')
+    held = {}       # number of array -> its values on the host, while it takes part in a message
+    for number, message in enumerate(_messages(arrays)):
+        for i, first, words, place in message:
+            if i not in held:
+                held[i] = arrays[i].asnumpy() if is_source else np.empty(arrays[i].shape, arrays[i].dtype)
+            if is_source:
+                mine, theirs = _bytes(held[i], first, words), _bytes(buffer, place, words)
+                theirs[:len(mine)] = mine
+        used = place + words
+        # In place, in the buffer's own memory.
+        world.allreduce_(mx.nd.from_numpy(buffer[:used]), f'{name}.{number}').wait_to_read()
+        for i, first, words, place in message:
+            if not is_source:
+                mine, theirs = _bytes(held[i], first, words), _bytes(buffer, place, words)
+                mine[:] = theirs[:len(mine)]
+            if first + words == _words(arrays[i]):
+                if not is_source:
+                    arrays[i][:] = held[i]
+                del held[i]
+        if not is_source:
+            buffer[:used] = 0
+
+
+def _messages(arrays):
+    """All arrays in messages of at most `_CHUNK` words: lists of (number of array, first word, words, place)."""
+    message, place = [], 0
+    for i, array in enumerate(arrays):
+        first, end = 0, _words(array)
+        while first < end:
+            words = min(end - first, _CHUNK - place)
+            message.append((i, first, words, place))
+            first, place = first + words, place + words
+            if place == _CHUNK:
+                yield message
+                message, place = [], 0
+    if message:
+        yield message
+
+
+def _bytes(values, first, words):
+    return values.reshape(-1).view('uint8')[4 * first:4 * (first + words)]
 
 
 def _words(array):
     return -(-array.size * np.dtype(array.dtype).itemsize // 4)
-
-
-def _share_part(world, arrays, sizes, source, name):
-    buffer = np.zeros(sum(sizes), 'int32')
-    places = np.cumsum([0] + sizes)
-    if world.rank == source:
-        for array, start in zip(arrays, places):
-            data = np.frombuffer(array.asnumpy().tobytes(), 'uint8')
-            buffer[start:].view('uint8')[:len(data)] = data
-    for start in range(0, len(buffer), _CHUNK):
-        piece = mx.nd.array(buffer[start:start + _CHUNK], dtype='int32')
-        buffer[start:start + _CHUNK] = world.allreduce_(piece, f'{name}.{start}').asnumpy()
-    if world.rank != source:
-        for array, start in zip(arrays, places):
-            nbytes = array.size * np.dtype(array.dtype).itemsize
-            data = buffer[start:].view('uint8')[:nbytes].tobytes()
-            array[:] = mx.nd.array(np.frombuffer(data, array.dtype).reshape(array.shape), dtype=array.dtype)
 
 
 def average_arrays(world, arrays, takes_part=True, count=None, name='average'):
