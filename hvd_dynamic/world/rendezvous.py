@@ -6,14 +6,16 @@ import base64
 import http.client
 import os
 import pickle
+import socket
 import time
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 
 __all__ = ['Rendezvous', 'Slot']
 
 _SECONDS = 60
+# The driver's server has room for five connections that it has not taken yet. One for which there is none is not refused but
+# unheard, and the kernel knocks again only after a second.
+_CONNECT_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -47,16 +49,40 @@ class Rendezvous:
     """
 
     def __init__(self, address, port):
-        self._url = f'http://{address}:{port}'
-        # Straight to the driver: a proxy of the user's has no business between a job's own processes.
-        self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+        self._address, self._port = address, port
+
+    @property
+    def _url(self):
+        return f'http://{self._address}:{self._port}'
 
     @classmethod
     def from_environment(cls):
         """The driver named in the environment that horovodrun sets."""
         return cls(os.environ['HOROVOD_GLOO_RENDEZVOUS_ADDR'], int(os.environ['HOROVOD_GLOO_RENDEZVOUS_PORT']))
 
-    def ask_slot(self, host, local_rank, timeout):
+    def _request(self, method, path, body=None, timeout=_SECONDS):
+        """Status and content of the answer."""
+        connection = http.client.HTTPConnection(self._address, self._port)
+        try:
+            connection.sock = self._connect()
+            connection.sock.settimeout(timeout)
+            connection.request(method, path, body)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def _connect(self):
+        deadline, seconds = time.monotonic() + _SECONDS, _CONNECT_SECONDS
+        while True:
+            try:
+                return socket.create_connection((self._address, self._port), seconds)
+            except TimeoutError:
+                if time.monotonic() > deadline:
+                    raise
+            seconds = min(2 * seconds, 5)
+
+    def ask_slot(self, host, local_rank, timeout=None):
         """This worker's place in the next round.
 
         Asking also tells the driver that the worker has left the present round; the answer comes when all its
@@ -66,8 +92,8 @@ class Rendezvous:
         ----------
         host : str
         local_rank : int
-        timeout : float or None
-            Seconds; None: as long as it takes.
+        timeout : float, optional
+            Seconds. Default: as long as it takes.
 
         Raises
         ------
@@ -75,28 +101,27 @@ class Rendezvous:
             If the driver cannot be reached, or does not answer in time.
         """
         try:
-            with self._open(f'{self._url}/rank_and_size/{host}:{local_rank}', timeout=timeout) as response:
-                numbers = [int(n) for n in response.read().decode('ascii').split(',')]
-            return Slot(*numbers)
+            status, answer = self._request('GET', f'/rank_and_size/{host}:{local_rank}', timeout=timeout)
+            if status != http.client.OK:
+                raise ConnectionError(f'status {status}')
+            return Slot(*[int(number) for number in answer.decode('ascii').split(',')])
         except (OSError, http.client.HTTPException, ValueError, TypeError) as error:
             raise ConnectionError(f'the elastic driver at {self._url} gave {host}:{local_rank} no place in the next '
                                   f'round: {error}') from None
 
     def put(self, scope, key, value):
         """Store bytes under a key, until the next round begins (the driver then clears its store)."""
-        request = urllib.request.Request(f'{self._url}/{scope}/{key}', data=value, method='PUT')
-        with self._open(request, timeout=_SECONDS):
-            pass
+        self._checked(*self._request('PUT', f'/{scope}/{key}', value))
 
     def get(self, scope, key):
         """The bytes under a key, or None."""
-        try:
-            with self._open(f'{self._url}/{scope}/{key}', timeout=_SECONDS) as response:
-                return response.read()
-        except urllib.error.HTTPError as error:
-            if error.code == 404:
-                return None
-            raise
+        status, value = self._request('GET', f'/{scope}/{key}')
+        return None if status == http.client.NOT_FOUND else self._checked(status, value)
+
+    def _checked(self, status, value):
+        if status != http.client.OK:
+            raise ConnectionError(f'the elastic driver at {self._url} answered with status {status}')
+        return value
 
     def register_listener(self, host, local_rank, addresses, secret_key, attempts=3):
         """Tell the driver where this worker listens for host changes.
@@ -113,7 +138,7 @@ class Rendezvous:
         for attempt in range(1, attempts + 1):
             try:
                 return self.put('worker_addresses', f'{host}:{local_rank}', value)
-            except (OSError, urllib.error.URLError) as error:
+            except (OSError, http.client.HTTPException) as error:
                 if attempt == attempts:
                     raise ConnectionError(f'cannot register with the elastic driver at {self._url}: {error}') from None
                 time.sleep(0.5 * attempt)

@@ -113,6 +113,32 @@ def test_driver_that_does_not_answer_in_time_is_a_clear_error():
             Rendezvous('127.0.0.1', silent.getsockname()[1]).ask_slot('node', 0, timeout=0.2)
 
 
+def test_connection_that_the_driver_had_no_room_for_is_tried_again(answering, monkeypatch):
+    rendezvous, asked = answering(200, b'value')
+    connect, tried = socket.create_connection, []
+
+    def unheard_twice(address, timeout):
+        tried.append(timeout)
+        if len(tried) < 3:
+            raise TimeoutError('timed out')
+        return connect(address, timeout)
+    monkeypatch.setattr('socket.create_connection', unheard_twice)
+    assert rendezvous.get('scope', 'key') == b'value'
+    assert tried == [0.2, 0.4, 0.8] and asked == ['/scope/key']
+
+
+def test_driver_that_never_has_room_is_a_clear_error(monkeypatch):
+    def unheard(address, timeout):
+        clock[0] += timeout
+        raise TimeoutError('timed out')
+    clock = [0.0]
+    monkeypatch.setattr('socket.create_connection', unheard)
+    monkeypatch.setattr('hvd_dynamic.world.rendezvous.time.monotonic', lambda: clock[0])
+    with pytest.raises(ConnectionError, match='gave node:0 no place in the next round: timed out'):
+        Rendezvous('127.0.0.1', 1).ask_slot('node', 0)
+    assert 60 < clock[0] <= 65
+
+
 def test_proxy_of_the_users_is_not_asked(answering, monkeypatch):
     for name in ('http_proxy', 'HTTP_PROXY', 'all_proxy'):
         monkeypatch.setenv(name, f'http://127.0.0.1:{closed_port()}')
@@ -123,6 +149,6 @@ def test_proxy_of_the_users_is_not_asked(answering, monkeypatch):
 def test_driver_is_found_in_the_environment(horovods, monkeypatch):
     _, rendezvous = horovods
     monkeypatch.setenv('HOROVOD_GLOO_RENDEZVOUS_ADDR', '127.0.0.1')
-    monkeypatch.setenv('HOROVOD_GLOO_RENDEZVOUS_PORT', rendezvous._url.rpartition(':')[2])
+    monkeypatch.setenv('HOROVOD_GLOO_RENDEZVOUS_PORT', str(rendezvous._port))
     rendezvous.put('s', 'k', b'v')
     assert Rendezvous.from_environment().get('s', 'k') == b'v'
