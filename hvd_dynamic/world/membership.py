@@ -42,6 +42,7 @@ _LOST_BEAT_SECONDS = 10         # without a sign of the leader's, those that are
 _ACCEPT_SECONDS = 2
 _STRAGGLER_SECONDS = 3          # after a failure, for survivors that notice it late
 _DECISION_SECONDS = 60
+_UNHEARD = 3                    # times warm_timeout: for newcomers that have not even come to `dynamic.init`
 _SAY_EVERY = 10
 
 
@@ -230,23 +231,33 @@ class Membership:
     def settle(self, seconds):
         """Leave the driver with a round that it understands, before this worker exits.
 
-        It would count a worker twice that exits while it asks for a round, and call the job failed if a worker that was lost
-        is still a part of the round.
+        It would count a worker twice that exits while it asks for a round, and call the job failed if one that is lost is
+        still a part of the round: a worker of this world, or a newcomer that died while it was starting. Whether a newcomer
+        did only the driver knows; those that live ask for the round as well, as soon as they have come to `dynamic.init`.
         """
-        if self._round.missing:
+        start = time.monotonic()
+        self._wait_for_round(start + seconds)
+        if self._round.missing or self._has_newcomers:
             self.prepare()
-        start = said = time.monotonic()
-        while self._asked < self._wanted and self._error is None and time.monotonic() - start < seconds:
+            self._wait_for_round(start + seconds)
+
+    def _wait_for_round(self, end):
+        said = time.monotonic()
+        while self._asked < self._wanted and self._error is None and time.monotonic() < end:
             if time.monotonic() - said > _SAY_EVERY:
                 said = time.monotonic()
                 log.info('%s has ended its training and waits for %s', self._name, self.waiting_for)
             time.sleep(_FAST)
 
+    @property
+    def _has_newcomers(self):
+        return not self._slot.removed and self._slot.size > (self._crew.size if self._crew else 0)
+
     def close(self, over):
         """End the thread. With `over`, those that are still getting ready are told that training has ended."""
         self._closed = True
         self._wake.set()
-        if over and self._slot.size > (self._crew.size if self._crew else 0) and not self._slot.removed:
+        if over and self._has_newcomers:
             try:
                 self._board.set_fate(OVER)
             except (OSError, http.client.HTTPException):
@@ -301,7 +312,7 @@ class Membership:
             self._board.set_fate(ASK_AGAIN)
         log.debug('%s asks for a round', self._name)
         failed = self._failed
-        slot = self._rendezvous.ask_slot(self._host, self._local_rank, None)
+        slot = self._rendezvous.ask_slot(self._host, self._local_rank)
         log.debug('%s has rank %d of %d in the new round', self._name, slot.rank, slot.size)
         with self._lock:
             self._asked += 1
@@ -577,9 +588,10 @@ class Membership:
             log.info('%d newcomer%s getting ready; training goes on', len(others), ' is' if len(others) == 1 else 's are')
         all_ready = len(ready) == len(others) or not self.fits(len(present) + len(ready) + 1)
         heard_of = all(this.members.get(rank) for rank in others)
-        if others and not ready and waited > self._warm_timeout and heard_of and self._are_elsewhere(crew):
+        patience = self._warm_timeout * (1 if heard_of else _UNHEARD)
+        if others and not ready and waited > patience and self._are_elsewhere(crew):
             # They may be dead, of which only the driver knows; it gives up the host of such a one when it is asked. Those
-            # that are not have come so far that they ask as well.
+            # that are not have come so far that they ask as well, or do when they have come to `dynamic.init`.
             self._call_for_round(crew)
             this.began = now
         if somebody_leaves or (ready and (all_ready or waited > self._warm_timeout)):

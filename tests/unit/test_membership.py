@@ -179,6 +179,43 @@ def test_newcomer_that_died_on_a_host_of_its_own_is_reported_to_the_driver_in_ti
     eventually(lambda: any(w.membership.change_found for w in old), 'another round is called for')
 
 
+def test_newcomer_that_died_before_it_was_heard_of_is_reported_to_the_driver_later(start):
+    job, old = start({'a': 2}, warm_timeout=0.3)
+    job.change({'a': 2, 'b': 1})
+    prepare(old)
+    job.worker('b:0').exit(1)
+    eventually(lambda: any(w.membership.change_found for w in old), 'another round is called for')
+
+
+def test_newcomer_that_died_is_no_part_of_the_last_round(start):
+    """Else the driver would call a job failed that has done all it was to do."""
+    job, old = start({'a': 2})
+    job.change({'a': 2, 'b': 1})
+    prepare(old)
+    job.worker('b:0').exit(1)
+    ends = [threading.Thread(target=w.membership.settle, args=(SECONDS,)) for w in old]
+    for end in ends:
+        end.start()
+    for end in ends:
+        end.join()
+    assert [w.membership._slot.size for w in old] == [2, 2]
+
+
+def test_end_of_training_waits_for_newcomers_that_start_and_tells_them(start):
+    job, old = start({'a': 1})
+    job.change({'a': 1, 'b': 1})
+    prepare(old)
+    end = threading.Thread(target=old[0].membership.settle, args=(SECONDS,))
+    end.start()
+    end.join(0.5)
+    assert end.is_alive()
+    newcomer = job.worker('b:0').start()
+    end.join()
+    old[0].membership.close(over=True)
+    eventually(lambda: newcomer.membership.gone, 'the newcomer goes')
+    assert newcomer.membership.gone == ('training has ended', 0)
+
+
 def test_newcomer_that_died_on_a_survivors_host_is_not(start):
     """The driver would give that host up, with all that are on it."""
     job, old = start({'a': 1, 'b': 1}, warm_timeout=0.3)
