@@ -3,6 +3,7 @@
 import os
 import runpy
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -12,6 +13,9 @@ SLOT = f"{os.environ['HOROVOD_HOSTNAME']}:{os.environ['HOROVOD_LOCAL_RANK']}"
 hold = Path(os.environ['JOB_DIR'], f'hold-{SLOT}')
 while hold.exists():
     time.sleep(0.05)
+
+if os.environ.get('DIE_AT_START') == SLOT:
+    sys.exit('dies at its start')
 
 if os.environ.get('MISFIT_SLOT') == SLOT:
     os.environ['HIDDEN'] = '13'

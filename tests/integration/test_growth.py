@@ -135,6 +135,17 @@ def test_job_that_ends_while_newcomers_start_succeeds(tmp_path):
         assert not job.events('resized') and 'Traceback' not in job.worker_log()
 
 
+def test_job_succeeds_though_a_newcomer_died_before_it_was_heard_of(tmp_path):
+    with Job(tmp_path, {'localhost': 2}, environment={'EPOCHS': '14', 'PAUSE': '0.01', 'DIE_AT_START': '127.0.0.1:0'}) as job:
+        job.wait_for_update(10)
+        job.make('slow')
+        job.set_hosts({'localhost': 2, '127.0.0.1': 1})
+        job.wait_for(lambda: 'dies at its start' in job.log(), 'a newcomer died')
+        job.remove('slow')
+        assert job.finish() == 0, job.log()[-3000:]
+        assert not job.events('resized', 'failed_over') and job.events('finished')
+
+
 @pytest.mark.parametrize('when', ['0', '0.06'])
 def test_death_while_the_others_connect_after_another_death(when, tmp_path):
     """horovod issues 2484 and 3264, at the worst moment: a survivor is killed inside `hvd.init`."""
