@@ -44,7 +44,8 @@ def share_arrays(world, arrays, source, name='share'):
                 mine[:] = theirs[:len(mine)]
             if first + words == _words(arrays[i]):
                 if not is_source:
-                    arrays[i][:] = held[i]
+                    # From one NDArray to another: nothing else can be written to weights in MKL-DNN's layout.
+                    arrays[i][:] = mx.nd.array(held[i], dtype=held[i].dtype)
                 del held[i]
         if not is_source:
             buffer[:used] = 0

@@ -136,7 +136,8 @@ def test_job_that_ends_while_newcomers_start_succeeds(tmp_path):
 
 
 def test_job_succeeds_though_a_newcomer_died_before_it_was_heard_of(tmp_path):
-    with Job(tmp_path, {'localhost': 2}, environment={'EPOCHS': '14', 'PAUSE': '0.01', 'DIE_AT_START': '127.0.0.1:0'}) as job:
+    environment = {'EPOCHS': '14', 'PAUSE': '0.01', 'DIE_AT_START': '127.0.0.1:0'}
+    with Job(tmp_path, {'localhost': 2}, environment=environment) as job:
         job.wait_for_update(10)
         job.make('slow')
         job.set_hosts({'localhost': 2, '127.0.0.1': 1})

@@ -42,6 +42,21 @@ def test_large_arrays_travel_in_pieces(monkeypatch, chunk):
     assert len(set(names)) == len(names), 'a name may be in flight once only'
 
 
+def test_weights_in_another_layout_are_sent_and_written():
+    """MKL-DNN reorders the weights of a convolution in the first forward pass outside of training."""
+    weights = []
+    for value in (1, 2):
+        layer = mx.gluon.nn.Conv2D(32, 3, in_channels=32)
+        layer.initialize(mx.init.Constant(value))
+        layer.hybridize()
+        layer(mx.nd.ones((1, 32, 8, 8))).wait_to_read()
+        weights.append(layer.weight.data())
+    with pytest.raises(mx.MXNetError):
+        weights[1][:] = np.zeros(weights[1].shape, 'float32')       # it is in such a layout
+    share(Group(2), [[weight] for weight in weights], 0)
+    assert [weight.asnumpy().min() for weight in weights] == [weight.asnumpy().max() for weight in weights] == [1, 1]
+
+
 def test_one_worker_sends_nothing():
     group = Group(1)
     share(group, [[mx.nd.ones(3)]], 0)
