@@ -7,7 +7,7 @@ import numpy as np
 
 __all__ = ['share_arrays', 'average_arrays']
 
-_CHUNK = 1 << 24        # int32 elements in one message: 64 MiB
+_CHUNK = 1 << 22        # int32 elements in one message: 16 MiB
 
 
 def share_arrays(world, arrays, source, name='share'):
