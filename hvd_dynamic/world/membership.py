@@ -42,7 +42,7 @@ _LOST_BEAT_SECONDS = 10         # without a sign of the leader's, those that are
 _ACCEPT_SECONDS = 2
 _STRAGGLER_SECONDS = 3          # after a failure, for survivors that notice it late
 _DECISION_SECONDS = 60
-_UNHEARD = 3                    # times warm_timeout: for newcomers that have not even come to `dynamic.init`
+_SAY_UNHEARD = 3                # times warm_timeout
 _SAY_EVERY = 10
 
 
@@ -90,6 +90,7 @@ class _Round:
     broken: bool = False                            # the world that was formed in it could not be connected
     missing: bool = False                           # workers that the driver still counts are gone
     told_of_newcomers: bool = False
+    silence_told: float = 0.0       # how long newcomers had been silent when that was last told
 
 
 class Membership:
@@ -588,10 +589,15 @@ class Membership:
             log.info('%d newcomer%s getting ready; training goes on', len(others), ' is' if len(others) == 1 else 's are')
         all_ready = len(ready) == len(others) or not self.fits(len(present) + len(ready) + 1)
         heard_of = all(this.members.get(rank) for rank in others)
-        patience = self._warm_timeout * (1 if heard_of else _UNHEARD)
-        if others and not ready and waited > patience and self._are_elsewhere(crew):
+        if not heard_of and waited > this.silence_told + _SAY_UNHEARD * max(self._warm_timeout, 1):
+            # To ask for a round would have it wait for those that are slow, and a failure with it.
+            this.silence_told = waited
+            silent = sum(not this.members.get(rank) for rank in others)
+            log.warning('%d of %d newcomers have not come to hvd_dynamic.init() in %.0f s: they may be dead; training '
+                        'goes on', silent, len(others), waited)
+        if others and not ready and waited > self._warm_timeout and heard_of and self._are_elsewhere(crew):
             # They may be dead, of which only the driver knows; it gives up the host of such a one when it is asked. Those
-            # that are not have come so far that they ask as well, or do when they have come to `dynamic.init`.
+            # that are not have come so far that they ask as well.
             self._call_for_round(crew)
             this.began = now
         if somebody_leaves or (ready and (all_ready or waited > self._warm_timeout)):
