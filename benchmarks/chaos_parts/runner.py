@@ -14,6 +14,9 @@ __all__ = ['Runner', 'Done', 'Fault', 'Fatal']
 LIMIT = 120
 #: A host that a failure has cost is left alone in this many events, and at least for Horovod's cooldown.
 REST = 2
+#: A driver that has just started begins a second round at once. It counts a death that it notices in the moment in which a
+#: round begins for that round, even if the worker has no slot in it any more, and then takes the whole job for failed, say.
+_ROUND_SECONDS = 3
 _LOOK_SECONDS = 0.25     # looking through all processes costs the job's workers time
 _UPDATES_AHEAD = 40     # of a checkpoint's order: more than what any worker does between two looks at the orders
 
@@ -151,6 +154,8 @@ class Runner:
         self._job.set_hosts(event.hosts)
 
     def _kill(self, event):
+        if self.done[-2].event.kind.startswith(('start', 'restart')):
+            time.sleep(_ROUND_SECONDS)
         for victim in event.victims:
             self._job.signal(self._before[victim], signal.SIGKILL)
         self._job.set_hosts(event.hosts)
