@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from dataclasses import dataclass
 
@@ -34,6 +35,7 @@ class UpdateRecord:
     world_size: int
     samples: int
     started: float
+    normalizer: float | None = None
     loss: float | None = None
     seconds: float | None = None
 
@@ -106,7 +108,7 @@ class DynamicTrainer(gluon.Trainer):
         self._stop_asked_at, self._stopping = None, 0.0
         self._pass, self._sizes = 0, None
         self._accumulating, self._several = [], False
-        self._loss_sum = None
+        self._loss_sum = self._normalizer_sum = None
         self._reduced = False
         self._constants = {}
         self._told_of_loader = False
@@ -128,7 +130,7 @@ class DynamicTrainer(gluon.Trainer):
 
     def begin_round(self):
         """A new world has been entered, or the last commit restored: nothing is in flight any more."""
-        self._record = self._control = self._loss_sum = self._sizes = None
+        self._record = self._control = self._loss_sum = self._normalizer_sum = self._sizes = None
         self._confirmed, self._pass = [], 0
         self._resize_agreed, self._reduced, self._kept_waiting, self._stopping = False, False, 0, 0.0
         self._arrange_accumulation()
@@ -195,7 +197,7 @@ class DynamicTrainer(gluon.Trainer):
 
     # -- the step loop -----------------------------------------------------------------------------------------
 
-    def step(self, batch_size, ignore_stale_grad=False, loss=None):
+    def step(self, batch_size, ignore_stale_grad=False, loss=None, normalizer=None):
         """One update, or one pass of it, after ``loss.backward()`` on the per-sample losses.
 
         Parameters
@@ -207,20 +209,26 @@ class DynamicTrainer(gluon.Trainer):
         loss : NDArray, optional
             The per-sample losses of this batch. Their sum travels with the gradients, so that the log has the exact
             mean loss over all workers at no extra round trip.
+        normalizer : NDArray of one float32, or float, optional
+            What this batch adds to the number by which the update is divided in place of the global batch: the matched
+            anchors of a detector, say, or the pixels that have a label. The update is then the sum of the gradients
+            of all workers over the sum of their normalizers, and so is the loss in the log. It travels with the
+            gradients, and nothing waits for it. A worker may have none (0); if nobody has any, the sum of the gradients
+            is divided by 1. All workers give it, in every pass, or none does.
 
         Raises
         ------
         ValueError
-            If `batch_size` is not what the sampler dealt out.
+            If `batch_size` is not what the sampler dealt out, or `normalizer` is not a single number.
         RuntimeError
             If the trainer is not part of a GluonState that `hvd_dynamic.run` works on.
         """
-        if not self._pass_done(batch_size, loss):
+        if not self._pass_done(batch_size, loss, normalizer):
             return
         self.allreduce_grads()
         self._finish(ignore_stale_grad)
 
-    def _pass_done(self, batch_size, loss):
+    def _pass_done(self, batch_size, loss, normalizer=None):
         """Check one pass; True if it was the last of its update."""
         cut = self._cut()
         if self._sizes is None:
@@ -240,10 +248,26 @@ class DynamicTrainer(gluon.Trainer):
                                  f'are before any mean')
             total = loss.astype('float32').sum().reshape(1)
             self._loss_sum = total if self._loss_sum is None else self._loss_sum + total
+        self._add_normalizer(normalizer)
         if self._several:
             self._add_gradients()       # of layers that were unfrozen since the last update
         self._pass += 1
         return self._pass == len(self._sizes)
+
+    def _add_normalizer(self, normalizer):
+        if (normalizer is None) != (self._normalizer_sum is None) and self._pass:
+            raise ValueError('normalizer was given for some passes of this update and not for others; give it with every '
+                             'call of trainer.step')
+        if normalizer is None:
+            return
+        if not isinstance(normalizer, mx.nd.NDArray):
+            if not math.isfinite(normalizer) or normalizer < 0:
+                raise ValueError(f'normalizer must be a number of at least 0, got {normalizer!r}')
+            normalizer = mx.nd.array([normalizer], ctx=self._contexts[0])
+        if normalizer.size != 1:
+            raise ValueError(f'normalizer must be a single number, the sum over the batch, got shape {normalizer.shape}')
+        normalizer = normalizer.astype('float32').reshape(1)
+        self._normalizer_sum = normalizer if self._normalizer_sum is None else self._normalizer_sum + normalizer
 
     def _cut(self):
         if self._world is None or self._world.generation == 0:
@@ -255,8 +279,11 @@ class DynamicTrainer(gluon.Trainer):
                              f'for every batch of a loader made with batch_sampler=sampler')
         return cut
 
-    def allreduce_grads(self):
+    def allreduce_grads(self, normalizer=None):
         """Sum the gradients over the workers (to clip them, say), to be followed by `update`.
+
+        With a `normalizer` (as in `step`) they are also scaled: divided by the global batch, as `update` does, they are
+        the sum over the workers' normalizers.
 
         Before that, the previous update is made sure of. Its own collectives are done by the time this one's can start,
         and forward and backward are already queued behind it, so the device does not idle. Its pending commit is copied
@@ -265,6 +292,8 @@ class DynamicTrainer(gluon.Trainer):
         if self._reduced:
             raise RuntimeError('the gradients of this update have been summed already: call trainer.update() next')
         cut = self._cut()
+        if normalizer is not None:
+            self._add_normalizer(normalizer)
         self.confirm()
         decision = self.schedule.advance(cut.global_batch)
         corrects_momentum = decision.momentum_scale != 1.0
@@ -278,6 +307,8 @@ class DynamicTrainer(gluon.Trainer):
         self._allreduce_grads()
         if not corrects_momentum:
             self.before_update()
+        if self._normalized:
+            self._normalize()
         self._reduced = True
 
     def update(self, batch_size, ignore_stale_grad=False):
@@ -295,17 +326,22 @@ class DynamicTrainer(gluon.Trainer):
         self._finish(ignore_stale_grad)
 
     def _make_control(self):
-        """``[who knows of a change, wants to leave, is told to end, sum of losses]``, to travel with the gradients."""
-        loss, self._loss_sum = self._loss_sum, None
+        """What travels with the gradients.
+
+        ``[who knows of a change, wants to leave, is told to end, sum of losses, sum of normalizers]``; NaN for what the
+        script does not give.
+        """
+        (loss, self._loss_sum), (normalizer, self._normalizer_sum) = (self._loss_sum, None), (self._normalizer_sum, None)
+        context = next((array.context for array in (loss, normalizer) if array is not None), self._contexts[0])
+        own = [self._constant(np.nan, context) if array is None else array for array in (loss, normalizer)]
+        self._normalized = normalizer is not None
         if not self._world.collective:
-            return loss
-        context = loss.context if loss is not None else self._contexts[0]
+            return mx.nd.concat(*own, dim=0) if loss is not None or self._normalized else None
         stop = 0.0
         if self.stop_asked:
             stop = 1.0 + _URGENT * (time.monotonic() - self._stop_asked_at > _URGENT_AFTER_SECONDS)
         signals = self._world.change_announced(), self._world.resize_pending(), stop
-        return mx.nd.concat(*[self._constant(float(signal), context) for signal in signals],
-                            self._constant(np.nan, context) if loss is None else loss, dim=0)
+        return mx.nd.concat(*[self._constant(float(signal), context) for signal in signals], *own, dim=0)
 
     def _constant(self, value, context):
         # Made once: making an array from a Python number waits until all that is queued on a CPU is done.
@@ -313,6 +349,17 @@ class DynamicTrainer(gluon.Trainer):
         if key not in self._constants:
             self._constants[key] = mx.nd.array([value], ctx=context)
         return self._constants[key]
+
+    def _normalize(self):
+        """Have the gradients' sum over the global batch be their sum over the normalizers' sum; waits for nothing."""
+        total = self._control[-1:]
+        # A ratio, and not the normalizer itself, which float16 could not hold.
+        ratio = self._record.cut.global_batch / mx.nd.where(total != 0, total, mx.nd.ones_like(total))
+        for param in self._params:
+            if param.grad_req != 'null':
+                gradient = param.list_grad()[0]
+                factor = ratio.astype(gradient.dtype).reshape((1,) * gradient.ndim)
+                mx.nd.broadcast_mul(gradient, factor, out=gradient)
 
     def _allreduce_grads(self):
         if not self._world.collective:
@@ -364,16 +411,18 @@ class DynamicTrainer(gluon.Trainer):
         if self._record is None:
             return
         if self._world.collective:
-            announced, leaving, self._stopping, loss = self._control.asnumpy().tolist()
+            announced, leaving, self._stopping, loss, normalizer = self._control.asnumpy().tolist()
             self._resize_agreed = self._resize_agreed or leaving > 0
             announced = announced > 0
         else:
             announced = self._world.change_announced()
-            loss = float('nan') if self._control is None else float(self._control.asscalar())
+            loss, normalizer = (np.nan, np.nan) if self._control is None else self._control.asnumpy().tolist()
         if announced:
             self._world.prepare()
         record, self._record, self._control = self._record, None, None
-        record.loss = None if np.isnan(loss) else loss / record.cut.global_batch
+        record.normalizer = None if np.isnan(normalizer) else normalizer
+        record.loss = None if np.isnan(loss) else loss / (record.cut.global_batch if record.normalizer is None
+                                                          else normalizer or 1.0)
         record.seconds = time.perf_counter() - record.started
         self._confirmed.append(record)
 

@@ -1,9 +1,6 @@
 """The flags of the classification recipe, and what each data set is trained with by default."""
 
 import argparse
-import difflib
-
-import mxnet as mx
 
 from gluon_examples.classification import datasets, networks
 from gluon_examples.common import arguments as common
@@ -72,7 +69,7 @@ def parse(argv=None):
     parser = argparse.ArgumentParser(
         prog='train',
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=_table(),
+        epilog=common.defaults_table(DEFAULTS, list(_GREY)),
         description=(
             'Train an image classifier, alone or with workers that come and go:\n'
             '  python -m gluon_examples.classification.train\n'
@@ -131,26 +128,11 @@ def parse(argv=None):
     args = parser.parse_args(argv)
     _check_dataset(parser, args)
     common.complete(parser, args, DEFAULTS[args.dataset])
-    if args.dtype == 'float16' and not mx.context.num_gpus():
-        parser.error('argument --dtype: float16 needs a GPU, and MXNet sees none here; use float32')
-    args.save_prefix = args.save_prefix or f'{args.dataset}-{args.network}'
     return args
 
 
 def _check_dataset(parser, args):
-    if args.dataset not in DEFAULTS:
-        close = difflib.get_close_matches(args.dataset, DEFAULTS, n=1)
-        hint = f'did you mean {close[0]}? ' if close else ''
-        parser.error(f'argument --dataset: got {args.dataset!r}; {hint}choose one of {", ".join(DEFAULTS)}')
-    if args.dataset == 'digits' and args.data_dir is not None:
-        parser.error(
-            'argument --data-dir: has no effect with --dataset digits, which comes with scikit-learn; '
-            'leave it out'
-        )
-    if args.dataset != 'digits' and args.data_dir is None:
-        parser.error(
-            f'argument --data-dir: needed with --dataset {args.dataset}; give the folder with its files'
-        )
+    common.check_dataset(parser, args, DEFAULTS, 'digits')
     for flag, value, meant_for in (
         ('--input-size', args.input_size, ('folder', 'rec')),
         ('--crop-ratio', args.crop_ratio, ('folder', 'rec')),
@@ -161,28 +143,3 @@ def _check_dataset(parser, args):
                 f'argument {flag}: has no effect with --dataset {args.dataset}, '
                 f'only with {" and ".join(meant_for)}; leave it out'
             )
-
-
-def _table():
-    names = [
-        'network',
-        'batch_size',
-        'reference_batch',
-        'num_epochs',
-        'num_workers',
-        'lr',
-        'lr_mode',
-        'warmup_epochs',
-        'wd',
-    ]
-    rows = [[''] + list(DEFAULTS)]
-    rows += [
-        ['--' + name.replace('_', '-')] + [str(values[name]) for values in DEFAULTS.values()]
-        for name in names
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        '  ' + '  '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    return 'defaults by data set:\n' + '\n'.join(lines)

@@ -8,10 +8,8 @@ The numbered lines are all that makes it elastic.
 """
 
 import logging
-import random
 
 import mxnet as mx
-import numpy as np
 from mxnet import autograd, gluon
 
 import hvd_dynamic as dynamic
@@ -23,6 +21,7 @@ from gluon_examples.common.errors import told_in_one_line
 from gluon_examples.common.evaluation import ClassificationEvaluator
 from gluon_examples.common.progress import Progress
 from gluon_examples.common.saving import CheckpointTimes, ParameterFiles
+from gluon_examples.common.setup import compile_as_asked, device, run_log, seed_everything
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +45,9 @@ def main(argv=None):
     logging_setup.configure(is_first=lambda: dynamic.rank() == 0)
 
     dynamic.init()
-    ctx = mx.gpu(dynamic.local_rank()) if mx.context.num_gpus() else mx.cpu()
-    prepare(net, args, ctx)
+    ctx = device()
+    net.initialize(mx.init.Xavier(), ctx=ctx)
+    compile_as_asked(net, args)
     loss_fn = SmoothedCrossEntropy(args.label_smoothing)
 
     with told_in_one_line('train', ValueError):
@@ -103,29 +103,6 @@ def picture_size(args):
     """The flags about the size of pictures that were given."""
     given = {'input_size': args.input_size, 'crop_ratio': args.crop_ratio}
     return {name: value for name, value in given.items() if value is not None}
-
-
-def run_log(args):
-    """The run's folder, if one was asked for."""
-    return dynamic.RunLog(args.run_dir, audit_samples=args.audit_samples) if args.run_dir else None
-
-
-def seed_everything(seed):
-    """The same first weights on every worker, and the same random choices in every run."""
-    mx.random.seed(seed)
-    np.random.seed(seed)
-    random.seed(seed)
-
-
-def prepare(net, args, ctx):
-    """Initialise the network and set it up as the flags say; shapes may still be open."""
-    net.initialize(mx.init.Xavier(), ctx=ctx)
-    net.cast(args.dtype)
-    if args.mode == 'hybrid':
-        net.hybridize(static_alloc=True, static_shape=True)
-    if args.no_wd:
-        for param in net.collect_params('.*beta|.*gamma|.*bias').values():
-            param.wd_mult = 0.0
 
 
 if __name__ == '__main__':

@@ -1,8 +1,11 @@
 """Command line flags that all recipes share, checked before anything is trained."""
 
 import argparse
+import difflib
 import math
 import os
+
+import mxnet as mx
 
 from gluon_examples.common.schedules import epoch_schedule
 from hvd_dynamic import policies
@@ -235,6 +238,56 @@ def add_checkpoint_flags(parser):
         add(f'--resume-{name}', action=_Replaced, help=argparse.SUPPRESS)
 
 
+def check_dataset(parser, args, known, without_files):
+    """Refuse a data set that is not known, and --data-dir where it is missing or needless.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+    args : argparse.Namespace
+    known : iterable of str
+        Names of all data sets.
+    without_files : str
+        The one that needs no files.
+    """
+    if args.dataset not in known:
+        close = difflib.get_close_matches(args.dataset, known, n=1)
+        hint = f'did you mean {close[0]}? ' if close else ''
+        parser.error(f'argument --dataset: got {args.dataset!r}; {hint}choose one of {", ".join(known)}')
+    if args.dataset == without_files and args.data_dir is not None:
+        parser.error(
+            f'argument --data-dir: has no effect with --dataset {without_files}, which comes with scikit-learn; '
+            'leave it out'
+        )
+    if args.dataset != without_files and args.data_dir is None:
+        parser.error(
+            f'argument --data-dir: needed with --dataset {args.dataset}; give the folder with its files'
+        )
+
+
+def defaults_table(defaults, names):
+    """The defaults by data set, as text for the end of ``--help``.
+
+    Parameters
+    ----------
+    defaults : dict of str to dict
+        By data set, the values of flags that are left out.
+    names : list of str
+        Which of them to show.
+    """
+    rows = [[''] + list(defaults)]
+    rows += [
+        ['--' + name.replace('_', '-')] + [str(values[name]) for values in defaults.values()]
+        for name in names
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        '  ' + '  '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return 'defaults by data set:\n' + '\n'.join(lines)
+
+
 def complete(parser, args, defaults):
     """Refuse flags that do not go together, then fill in what was left out.
 
@@ -262,6 +315,7 @@ def complete(parser, args, defaults):
     args.momentum = _MOMENTUM if args.momentum is None else args.momentum
     args.scaling = args.scaling or 'auto'
     args.save_dir = args.save_dir or args.run_dir or 'params'
+    args.save_prefix = args.save_prefix or f'{args.dataset}-{args.network}'
     if args.checkpoint_dir is None and args.run_dir:
         args.checkpoint_dir = os.path.join(args.run_dir, 'checkpoints')
     args.keep_checkpoints = args.keep_checkpoints or 3
@@ -303,6 +357,8 @@ def _check_combinations(parser, args, defaults):
     only_with('--no-wd', args.wd != 0, 'with --wd 0')
     for flag in ('--checkpoint-every', '--keep-checkpoints'):
         only_with(flag, args.checkpoint_dir or args.run_dir, 'without --checkpoint-dir or --run-dir')
+    if args.dtype == 'float16' and not mx.context.num_gpus():
+        parser.error('argument --dtype: float16 needs a GPU, and MXNet sees none here; use float32')
     if args.resume == 'auto' and not (args.checkpoint_dir or args.run_dir):
         parser.error('argument --resume: auto needs --checkpoint-dir or --run-dir, where the checkpoints are; give one')
     if given.warmup_epochs >= given.num_epochs:
