@@ -1,43 +1,14 @@
 """What is done to pictures before the network sees them: GluonCV's recipes."""
 
 import math
-import os
-import random
 
-import mxnet as mx
-import numpy as np
 from mxnet.gluon.data.vision import transforms
+
+from gluon_examples.common.seeds import SeededApart
 
 CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _JITTER, _LIGHTING = 0.4, 0.1
-
-
-class SeededApart:
-    """A transform whose random choices differ between the processes of a loader.
-
-    They are forked, and would otherwise all make the same choices. In the process that made it, random
-    choices follow that process's own seeds.
-
-    Parameters
-    ----------
-    transform : callable
-    seed : int
-    """
-
-    def __init__(self, transform, seed):
-        self._transform = transform
-        self._seed = seed
-        self._process = os.getpid()
-
-    def __call__(self, image):
-        if os.getpid() != self._process:
-            self._process = os.getpid()
-            own = int(np.random.SeedSequence([self._seed, self._process]).generate_state(1)[0]) >> 1
-            random.seed(own)
-            np.random.seed(own)
-            mx.random.seed(own)
-        return self._transform(image)
 
 
 def cifar(seed):

@@ -51,6 +51,10 @@ def whole_number(example):
     return number(int, 'a whole number from 0 to 2147483647', lambda value: 0 <= value < 2**31, example)
 
 
+def multiple_of_8(example):
+    return number(int, 'a multiple of 8, at least 32', lambda value: value >= 32 and value % 8 == 0, example)
+
+
 def positive(example):
     return number(float, 'a number above 0', lambda value: value > 0, example)
 
@@ -75,6 +79,38 @@ def epochs(text):
             f'must be epochs in ascending order, got {text!r}; for example 30,60'
         )
     return values
+
+
+def add_data_flags(add, datasets, without_files):
+    """Which data set, where it is, and what becomes of bad images; `add` is a parser's or group's `add_argument`."""
+    add(
+        '--dataset',
+        default=without_files,
+        metavar='NAME',
+        help=f'one of {", ".join(datasets)}; default: %(default)s, which needs no files',
+    )
+    add('--data-dir', metavar='DIR', help='folder with the files of the data set; nothing is ever downloaded')
+    add(
+        '--skip-bad',
+        action='store_true',
+        help='leave out annotations and images that cannot be used, and tell at the end how many; default: stop',
+    )
+    add(
+        '--pretrained-root',
+        metavar='DIR',
+        help="folder with GluonCV's files of weights; those of the base network are taken from there",
+    )
+
+
+def add_sample_flags(parser):
+    """Pictures of what was found."""
+    parser.add_argument(
+        '--save-samples',
+        type=whole_number(8),
+        default=0,
+        metavar='N',
+        help='at the end, write pictures of N test images with what was found beside the truth, in SAVE_DIR/samples',
+    )
 
 
 def add_training_flags(parser):

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from mxnet import gluon
+from mxnet import gluon, nd
 
 
 class Evaluation(NamedTuple):
@@ -47,6 +47,43 @@ class SharedBatches:
         return -(-(end - begin) // self.batch_size)
 
 
+class SharedLoader:
+    """Loads one worker's share of a data set for an evaluation; serves through all resizes.
+
+    Parameters
+    ----------
+    dataset : gluon.data.Dataset
+    batch_size : int
+    num_workers : int, default 0
+        Processes that load data.
+    batchify_fn : callable, optional
+        As for gluon.data.DataLoader.
+    """
+
+    def __init__(self, dataset, batch_size, num_workers=0, batchify_fn=None):
+        self._batches = SharedBatches(len(dataset), batch_size)
+        self._loader = gluon.data.DataLoader(
+            dataset, batch_sampler=self._batches, num_workers=num_workers, batchify_fn=batchify_fn
+        )
+        self._batch_size = batch_size
+
+    def share(self, world):
+        """The batches of this worker's share; each sample of the data set is in one share."""
+        self._batches.rank, self._batches.size = world.shard
+        return self._loader
+
+    def filled(self, data):
+        """A batch filled up to the full size with zeros.
+
+        Where a share ends depends on the number of workers, and a network may compute a small batch by other routines,
+        with other rounding. Answers for the samples that were added are to be left out.
+        """
+        missing = self._batch_size - len(data)
+        if not missing:
+            return data
+        return nd.concat(data, nd.zeros((missing, *data.shape[1:]), ctx=data.context, dtype=data.dtype), dim=0)
+
+
 class ClassificationEvaluator:
     """Accuracy and mean cross-entropy of a classifier over a data set, each sample counted once.
 
@@ -63,8 +100,7 @@ class ClassificationEvaluator:
     """
 
     def __init__(self, dataset, batch_size, ctx, num_workers=0, dtype='float32'):
-        self._batches = SharedBatches(len(dataset), batch_size)
-        self._loader = gluon.data.DataLoader(dataset, batch_sampler=self._batches, num_workers=num_workers)
+        self._loader = SharedLoader(dataset, batch_size, num_workers)
         self._ctx, self._dtype = ctx, dtype
         self._cross_entropy = gluon.loss.SoftmaxCrossEntropyLoss()
 
@@ -83,9 +119,8 @@ class ClassificationEvaluator:
         -------
         Evaluation
         """
-        self._batches.rank, self._batches.size = world.shard
         answers = []
-        for data, label in self._loader:
+        for data, label in self._loader.share(world):
             label = label.as_in_context(self._ctx)
             scores = net(data.as_in_context(self._ctx).astype(self._dtype, copy=False)).astype('float32')
             answers.append(

@@ -25,7 +25,7 @@ class Progress:
 
     @contextlib.contextmanager
     def epoch(self, state):
-        """For the steps of one epoch; gives a function to call with the losses after each step.
+        """For the steps of one epoch; gives a function to call with the losses (and their normalizer) after each step.
 
         Parameters
         ----------
@@ -48,7 +48,7 @@ class Progress:
         ) as bar:
             began, seen, updates = time.perf_counter(), sampler.samples_left, state.updates
 
-            def step_done(loss):
+            def step_done(loss, normalizer=None):
                 nonlocal began, seen, updates
                 bar.n = sampler.length - sampler.samples_left
                 bar.set_postfix(
@@ -57,7 +57,8 @@ class Progress:
                 bar.update(0)
                 if first and bar.disable and state.updates - updates >= self._log_interval:
                     # Reading the loss waits for the device, so it is done only here.
-                    mean = float(loss.mean().asscalar())
+                    count = loss.size if normalizer is None else max(1.0, float(normalizer.asscalar()))
+                    mean = float(loss.sum().asscalar()) / count
                     now = time.perf_counter()
                     log.info(
                         '%s  %d/%d samples  loss %.4f  lr %.4g  %.0f samples/s',

@@ -1,0 +1,1 @@
+"""Object detection: `train` is the recipe."""

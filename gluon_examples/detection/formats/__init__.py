@@ -1,0 +1,1 @@
+"""The annotations of detection data sets on disk."""

@@ -1,0 +1,1 @@
+"""Semantic segmentation: `train` is the recipe."""

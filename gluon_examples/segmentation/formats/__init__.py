@@ -1,0 +1,1 @@
+"""The images and masks of segmentation data sets on disk."""
