@@ -55,6 +55,10 @@ def multiple_of_8(example):
     return number(int, 'a multiple of 8, at least 32', lambda value: value >= 32 and value % 8 == 0, example)
 
 
+def multiple_of_32(example):
+    return number(int, 'a multiple of 32, at least 96', lambda value: value >= 96 and value % 32 == 0, example)
+
+
 def positive(example):
     return number(float, 'a number above 0', lambda value: value > 0, example)
 
@@ -126,7 +130,7 @@ def add_training_flags(parser):
         metavar='N',
         help='processes that load data for each worker; 0: the worker itself',
     )
-    add('--optimizer', choices=OPTIMIZERS, default='sgd', help='default: %(default)s')
+    add('--optimizer', choices=OPTIMIZERS, help='default: sgd')
     add('--lr', type=positive(0.1), metavar='LR', help='learning rate for an update of the reference batch')
     add('--lr-mode', choices=LR_MODES, help='its course over the epochs')
     add('--lr-decay', type=positive(0.1), metavar='F', help='factor of each step (mode step; default: 0.1)')
@@ -339,8 +343,10 @@ def complete(parser, args, defaults):
     if args.num_epochs is not None and defaults['warmup_epochs'] >= args.num_epochs:
         # A trial of an epoch or two needs no other flag to be changed.
         defaults = {**defaults, 'warmup_epochs': args.num_epochs / 10}
+    usual = defaults.get('optimizer', 'sgd')
+    args.optimizer = args.optimizer or usual
     _check_combinations(parser, args, defaults)
-    if args.optimizer == 'adam':
+    if args.optimizer == 'adam' and usual != 'adam':
         defaults = {**defaults, 'lr': _ADAM_LR}
     for name, value in defaults.items():
         if getattr(args, name) is None:

@@ -68,8 +68,7 @@ class BadData:
             own, self._images.value = self._images.value, 0
         return int(world.allreduce_sum(np.array([own], 'int64'))[0]) if self.skip else 0
 
-    def summary(self, images):
-        """A line for the end, or None if nothing was left out."""
-        if not self.annotations and not images:
-            return None
-        return f'left out: {self.annotations} annotations, and {images} times an image that could not be used'
+    def tell(self, images):
+        """Log what was left out in all, if anything; `images` is the sum of what `images_since` gave."""
+        if self.annotations or images:
+            log.info('left out: %d annotations, and %d times an image that could not be used', self.annotations, images)

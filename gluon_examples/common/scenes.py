@@ -4,13 +4,14 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
+from mxnet import gluon
 
 from gluon_examples.classification.formats import digits
 
 CLASSES = tuple('zero one two three four five six seven eight nine'.split())
-SIDE = 96
+SIDE = 64
 _MOST_DIGITS = 4
-_SIZES = (22, 50)  # pixels, before the empty margin of a digit's image is left out
+_SIZES = (16, 34)  # pixels, before the empty margin of a digit's image is left out
 _ASPECT = 0.15
 _INK = 0.45  # what belongs to a digit, of the darkest
 _CONTRAST = 70  # at least, between the digit and the ground, of 255
@@ -24,12 +25,12 @@ class Scene(NamedTuple):
 
     Attributes
     ----------
-    image : array of uint8, shape (96, 96, 3)
+    image : array of uint8, shape (64, 64, 3)
     boxes : array of float32, shape (N, 4)
         Left, top, right and bottom edge in pixels, of what is inked; N is from 1 to 4.
     labels : array of int32, shape (N,)
         The digits.
-    mask : array of int32, shape (96, 96)
+    mask : array of int32, shape (64, 64)
         0: ground, 1 + digit: a digit.
     """
 
@@ -42,8 +43,8 @@ class Scene(NamedTuple):
 class DigitScenes:
     """Scenes composed from scikit-learn's handwritten digits; scene i is a function of `part`, `seed` and i alone.
 
-    Nothing is read from disk or kept: a scene is composed when it is asked for, which takes about a millisecond. Scenes to
-    test with hold digits that no scene to train with has.
+    Nothing is read from disk: a scene is composed when it is asked for. Scenes to test with hold digits that no scene to
+    train with has.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ class DigitScenes:
     --------
     >>> scene = DigitScenes('train', 100)[7]
     >>> scene.image.shape, len(scene.boxes) == len(scene.labels)
-    ((96, 96, 3), True)
+    ((64, 64, 3), True)
     """
 
     def __init__(self, part, length, seed=0):
@@ -91,12 +92,32 @@ class DigitScenes:
         )
 
 
+class Remembered(gluon.data.Dataset):
+    """Keeps the samples of a data set, which are the same each time, once they have been asked for.
+
+    Parameters
+    ----------
+    dataset : gluon.data.Dataset
+    """
+
+    def __init__(self, dataset):
+        self._dataset, self._samples = dataset, {}
+
+    def __len__(self):
+        return len(self._dataset)
+
+    def __getitem__(self, index):
+        if index not in self._samples:
+            self._samples[index] = self._dataset[index]
+        return self._samples[index]
+
+
 def _ground(random):
     """Blotches of two sizes, stripes, and a colour of its own for each scene."""
     image = np.zeros((SIDE, SIDE, 3)) + random.uniform(60, 195, 3)
-    for cells, strength in ((4, 30), (24, 12)):
+    for cells, strength in ((4, 30), (16, 12)):
         image += cv2.resize(random.normal(0, strength, (cells, cells, 3)), (SIDE, SIDE), interpolation=cv2.INTER_CUBIC)
-    angle, period = random.uniform(0, np.pi), random.uniform(5, 20)
+    angle, period = random.uniform(0, np.pi), random.uniform(4, 16)
     rows, columns = np.mgrid[:SIDE, :SIDE]
     stripes = np.sin(2 * np.pi * (rows * np.sin(angle) + columns * np.cos(angle)) / period)
     return image + random.uniform(0, 15) * stripes[:, :, None]

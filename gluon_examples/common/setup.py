@@ -25,11 +25,27 @@ def device():
     return mx.gpu(dynamic.local_rank()) if mx.context.num_gpus() else mx.cpu()
 
 
+def initialize(net, ctx):
+    """Give first weights to what has none yet (GluonCV initialises, or loads, parts itself), and bring all to the device."""
+    for param in net.collect_params().values():
+        if param._data is None:
+            param.initialize(ctx=ctx, default_init=mx.init.Xavier())
+        else:
+            param.reset_ctx(ctx)
+
+
 def compile_as_asked(net, args):
     """Set up an initialised network as the flags say."""
     net.cast(args.dtype)
-    if args.mode == 'hybrid':
-        net.hybridize(static_alloc=True, static_shape=True)
+    new_graph(net, args)
     if args.no_wd:
         for param in net.collect_params('.*beta|.*gamma|.*bias').values():
             param.wd_mult = 0.0
+
+
+def new_graph(net, args):
+    """Have the network compiled anew at its next call.
+
+    GluonCV's detectors answer in training otherwise than in a test, which their compiled graph does not know.
+    """
+    net.hybridize(args.mode == 'hybrid', **({'static_alloc': True, 'static_shape': True} if args.mode == 'hybrid' else {}))

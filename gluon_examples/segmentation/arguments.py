@@ -26,8 +26,8 @@ DEFAULTS = {
     'digits-scenes': {
         'network': networks.FCN_TINY,
         'backbone': None,
-        'base_size': 96,
-        'crop_size': 96,
+        'base_size': 64,
+        'crop_size': 64,
         'batch_size': 8,
         'reference_batch': 16,
         'num_epochs': 10,

@@ -80,8 +80,8 @@ def load(name, data_dir=None, base_size=520, crop_size=480, seed=0, bad=None):
     """
     if name == 'digits-scenes':
         return Datasets(
-            Scenes(scenes.DigitScenes('train', TRAIN_SCENES, seed)),
-            Scenes(scenes.DigitScenes('test', TEST_SCENES)),
+            scenes.Remembered(Scenes(scenes.DigitScenes('train', TRAIN_SCENES, seed))),
+            scenes.Remembered(Scenes(scenes.DigitScenes('test', TEST_SCENES))),
             ('ground', *scenes.CLASSES),
         )
     # Imported late: the scenes need none of it.

@@ -7,6 +7,8 @@ from gluoncv.model_zoo.resnetv1b import BasicBlockV1b
 from mxnet import gluon
 from mxnet.gluon import nn
 
+from gluon_examples.common.pretrained import weights_from
+
 FCN_TINY = 'fcn_tiny'
 _GLUONCV = {'fcn': FCN, 'psp': PSPNet, 'deeplab': DeepLabV3}
 NAMES = (FCN_TINY, *_GLUONCV)
@@ -64,8 +66,8 @@ def _block(inputs, channels, strides=1, dilation=1):
     )
 
 
-def create(name, classes, crop_size, backbone='resnet50'):
-    """The network called `name`, to be initialised with ``force_reinit=True`` (GluonCV initialises parts of its own).
+def create(name, classes, crop_size, backbone='resnet50', pretrained_root=None):
+    """The network called `name`; parts of it are not initialised yet.
 
     Parameters
     ----------
@@ -75,6 +77,8 @@ def create(name, classes, crop_size, backbone='resnet50'):
         Height and width of the images.
     backbone : str, default 'resnet50'
         Of GluonCV's networks.
+    pretrained_root : str or Path, optional
+        Folder with GluonCV's file of the backbone's weights.
 
     Returns
     -------
@@ -83,6 +87,12 @@ def create(name, classes, crop_size, backbone='resnet50'):
     """
     if name == FCN_TINY:
         return FCNTiny(classes)
-    return _GLUONCV[name](
-        classes, backbone=backbone, aux=True, pretrained_base=False, base_size=crop_size, crop_size=crop_size
-    )
+    with weights_from(pretrained_root):
+        return _GLUONCV[name](
+            classes,
+            backbone=backbone,
+            aux=True,
+            pretrained_base=pretrained_root is not None,
+            base_size=crop_size,
+            crop_size=crop_size,
+        )

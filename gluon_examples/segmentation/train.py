@@ -9,16 +9,16 @@ The numbered lines are all that makes it elastic.
 
 import logging
 
-import mxnet as mx
 from mxnet import autograd, gluon
 
 import hvd_dynamic as dynamic
 from gluon_examples.common import logging_setup
 from gluon_examples.common.arguments import base_schedule, optimizer_options, policy
+from gluon_examples.common.bad_data import BadData
 from gluon_examples.common.errors import told_in_one_line
 from gluon_examples.common.progress import Progress
 from gluon_examples.common.saving import CheckpointTimes, ParameterFiles
-from gluon_examples.common.setup import compile_as_asked, device, run_log, seed_everything
+from gluon_examples.common.setup import compile_as_asked, device, initialize, run_log, seed_everything
 from gluon_examples.segmentation import arguments, datasets, networks, pictures
 from gluon_examples.segmentation.evaluation import SegmentationEvaluator
 from gluon_examples.segmentation.losses import PixelCrossEntropy
@@ -36,16 +36,17 @@ def main(argv=None):
     """
     args = arguments.parse(argv)
     seed_everything(args.seed)
+    logging_setup.configure(is_first=lambda: dynamic.rank() == 0)
+    bad = BadData(args.skip_bad)
     with told_in_one_line('train', ValueError):
         written = run_log(args)
-        data = datasets.load(args.dataset, args.data_dir, args.base_size, args.crop_size, args.seed)
-        net = networks.create(args.network, data.classes, args.crop_size, args.backbone)
+        data = datasets.load(args.dataset, args.data_dir, args.base_size, args.crop_size, args.seed, bad)
+        net = networks.create(args.network, data.classes, args.crop_size, args.backbone, args.pretrained_root)
         files = ParameterFiles(args.save_dir, args.save_prefix, args.save_frequency)
-    logging_setup.configure(is_first=lambda: dynamic.rank() == 0)
 
     dynamic.init()
     ctx = device()
-    net.initialize(mx.init.Xavier(), ctx=ctx, force_reinit=True)
+    initialize(net, ctx)
     compile_as_asked(net, args)
     loss_fn = PixelCrossEntropy(args.aux_weight)
 
@@ -61,7 +62,7 @@ def main(argv=None):
         # 4 all that a newcomer needs
         state = dynamic.GluonState(net=net, trainer=trainer, sampler=sampler, run_log=written,
                                    checkpoint_dir=args.checkpoint_dir, keep_checkpoints=args.keep_checkpoints,
-                                   epoch=0, best_miou=0.0)
+                                   epoch=0, best_miou=0.0, skipped=0)
         if args.resume != 'never':
             state.resume(None if args.resume == 'auto' else args.resume)
     evaluate = SegmentationEvaluator(data.test, data.classes, args.batch_size, ctx, args.num_workers, args.dtype)
@@ -85,6 +86,7 @@ def main(argv=None):
             state.average_running_stats()
             result = evaluate(net, state.world)
             state.log_evaluation(**result._asdict())
+            state.skipped += bad.images_since(state.world)
             is_best = result.miou > state.best_miou
             state.best_miou = max(result.miou, state.best_miou)
             log.info('epoch %d/%d  %s', state.epoch + 1, args.num_epochs, result)
@@ -96,6 +98,7 @@ def main(argv=None):
 
     if state.world.rank == 0:
         log.info('saved %s; best test mIoU %.4f', files.save(net, 'last'), state.best_miou)
+        bad.tell(state.skipped)
         pictures.save(args.save_samples, files.folder, net, data.test, ctx, args.dtype)
 
 

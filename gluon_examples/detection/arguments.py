@@ -1,0 +1,98 @@
+"""The flags of the detection recipe, and what each data set is trained with by default."""
+
+import argparse
+
+from gluon_examples.common import arguments as common
+from gluon_examples.detection import networks
+
+SCENES = 'digits-scenes'
+# GluonCV's, as the paper has them; those for the scenes were chosen on scenes of another seed than the test's.
+_PICTURES = {
+    'network': 'ssd_512_resnet50_v1',
+    'batch_size': 8,
+    'reference_batch': 32,
+    'num_epochs': 240,
+    'num_workers': 4,
+    'optimizer': 'sgd',
+    'lr': 0.001,
+    'lr_mode': 'step',
+    'warmup_epochs': 0,
+    'wd': 5e-4,
+    'metric': 'voc07',
+}
+DEFAULTS = {
+    SCENES: {
+        'network': networks.SSD_TINY,
+        'batch_size': 8,
+        'reference_batch': 16,
+        'num_epochs': 10,
+        'num_workers': 0,
+        'optimizer': 'sgd',
+        'lr': 0.05,
+        'lr_mode': 'cosine',
+        'warmup_epochs': 1,
+        'wd': 5e-4,
+        'metric': 'voc07',
+    },
+    'voc': _PICTURES,
+    'coco': {**_PICTURES, 'metric': 'coco'},
+}
+
+
+class _ListNetworks(argparse.Action):
+    def __call__(self, parser, *_):
+        print('\n'.join(networks.names()))
+        parser.exit()
+
+
+def parse(argv=None):
+    """Arguments of the recipe, all of them checked; a fault ends the program with one line and status 2.
+
+    Parameters
+    ----------
+    argv : list of str, optional
+        Default: those of the command line.
+
+    Returns
+    -------
+    argparse.Namespace
+    """
+    parser = argparse.ArgumentParser(
+        prog='train',
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=common.defaults_table(DEFAULTS, list(_PICTURES)),
+        description=(
+            'Train a detector, alone or with workers that come and go:\n'
+            '  python -m gluon_examples.detection.train\n'
+            '  horovodrun -np 2 --min-np 1 --max-np 4 --host-discovery-script SCRIPT \\\n'
+            '      python -m gluon_examples.detection.train'
+        ),
+    )
+    add = parser.add_argument_group('data and network').add_argument
+    common.add_data_flags(add, DEFAULTS, SCENES)
+    add('--network', metavar='NAME', help=f"{networks.SSD_TINY}, or any of GluonCV's SSD and YOLOv3")
+    add('--list-networks', action=_ListNetworks, nargs=0, help='print all names that --network takes, and stop')
+    add(
+        '--data-shape',
+        type=common.multiple_of_32(416),
+        metavar='N',
+        help='side of the images that YOLOv3 sees (default: 416); that of an SSD is in its name',
+    )
+    add('--metric', choices=('voc07', 'coco'), help='what is measured after each epoch; default: by data set')
+    common.add_training_flags(parser)
+    common.add_elastic_flags(parser)
+    common.add_output_flags(parser)
+    common.add_sample_flags(parser)
+    common.add_checkpoint_flags(parser)
+    args = parser.parse_args(argv)
+    common.check_dataset(parser, args, DEFAULTS, SCENES)
+    if args.skip_bad and args.dataset == SCENES:
+        parser.error(f'argument --skip-bad: has no effect with --dataset {SCENES}, whose images are made here; leave it out')
+    common.complete(parser, args, DEFAULTS[args.dataset])
+    if args.metric == 'coco' and args.dataset != 'coco':
+        parser.error(f'argument --metric: coco needs --dataset coco, got {args.dataset}; use voc07')
+    if args.network == networks.SSD_TINY and args.pretrained_root is not None:
+        parser.error(f'argument --pretrained-root: has no effect with --network {networks.SSD_TINY}; leave it out')
+    if args.data_shape is not None and not args.network.startswith('yolo3_'):
+        parser.error(f'argument --data-shape: has no effect with --network {args.network}, only with YOLOv3; leave it out')
+    return args
