@@ -95,6 +95,12 @@ def add_data_flags(add, datasets, without_files):
     )
     add('--data-dir', metavar='DIR', help='folder with the files of the data set; nothing is ever downloaded')
     add(
+        '--scenes',
+        type=number(int, 'a whole number of at least 10', lambda value: value >= 10, 2000),
+        metavar='N',
+        help=f'how many scenes to train with, and a fifth as many to test with ({without_files}; default: 2000)',
+    )
+    add(
         '--skip-bad',
         action='store_true',
         help='leave out annotations and images that cannot be used, and tell at the end how many; default: stop',
@@ -104,6 +110,18 @@ def add_data_flags(add, datasets, without_files):
         metavar='DIR',
         help="folder with GluonCV's files of weights; those of the base network are taken from there",
     )
+
+
+def check_scenes(parser, args, without_files):
+    """Refuse flags that have no effect on the scenes, or none but on them; then fill in --scenes."""
+    for flag in ('--skip-bad', '--base-size', '--crop-size'):
+        if getattr(args, flag[2:].replace('-', '_'), None) and args.dataset == without_files:
+            parser.error(
+                f'argument {flag}: has no effect with --dataset {without_files}, whose images are made here; leave it out'
+            )
+    if args.scenes is not None and args.dataset != without_files:
+        parser.error(f'argument --scenes: has no effect with --dataset {args.dataset}; leave it out')
+    args.scenes = args.scenes or 2000
 
 
 def add_sample_flags(parser):

@@ -29,7 +29,9 @@ def initialize(net, ctx):
     """Give first weights to what has none yet (GluonCV initialises, or loads, parts itself), and bring all to the device."""
     for param in net.collect_params().values():
         if param._data is None:
-            param.initialize(ctx=ctx, default_init=mx.init.Xavier())
+            # Vectors do not all say how they begin: those that GluonCV adds to a base network of an SSD do not.
+            ones, zeros = param.name.endswith(('gamma', '_var')), param.name.endswith(('beta', 'bias', '_mean'))
+            param.initialize(ctx=ctx, default_init=mx.init.One() if ones else mx.init.Zero() if zeros else mx.init.Xavier())
         else:
             param.reset_ctx(ctx)
 

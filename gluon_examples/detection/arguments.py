@@ -86,8 +86,7 @@ def parse(argv=None):
     common.add_checkpoint_flags(parser)
     args = parser.parse_args(argv)
     common.check_dataset(parser, args, DEFAULTS, SCENES)
-    if args.skip_bad and args.dataset == SCENES:
-        parser.error(f'argument --skip-bad: has no effect with --dataset {SCENES}, whose images are made here; leave it out')
+    common.check_scenes(parser, args, SCENES)
     common.complete(parser, args, DEFAULTS[args.dataset])
     if args.metric == 'coco' and args.dataset != 'coco':
         parser.error(f'argument --metric: coco needs --dataset coco, got {args.dataset}; use voc07')

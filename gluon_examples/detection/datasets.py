@@ -13,8 +13,6 @@ from gluon_examples.common.seeds import SeededApart
 from gluon_examples.detection.formats import coco, voc
 from gluon_examples.detection.formats.boxes import BoxImages, check_files, with_objects
 
-TRAIN_SCENES, TEST_SCENES = 2000, 300
-
 
 class Datasets(NamedTuple):
     """Data to train and to test with.
@@ -96,7 +94,7 @@ def prepared(dataset, transform, augment, seed=None):
     return transformed if augment else scenes.Remembered(transformed)
 
 
-def load(name, data_dir, bad, seed=0):
+def load(name, data_dir, bad, seed=0, train_scenes=2000):
     """Load a data set and check its annotations: what is wrong with them shows here, not in the midst of training.
 
     Parameters
@@ -108,6 +106,8 @@ def load(name, data_dir, bad, seed=0):
         What is done with annotations and images that cannot be used.
     seed : int, default 0
         Of the scenes to train with. Those to test with are always the same.
+    train_scenes : int, default 2000
+        How many to train with; a fifth as many are there to test with.
 
     Returns
     -------
@@ -120,8 +120,8 @@ def load(name, data_dir, bad, seed=0):
     """
     if name == 'digits-scenes':
         return Datasets(
-            Scenes(scenes.DigitScenes('train', TRAIN_SCENES, seed)),
-            Scenes(scenes.DigitScenes('test', TEST_SCENES)),
+            Scenes(scenes.DigitScenes('train', train_scenes, seed)),
+            Scenes(scenes.DigitScenes('test', train_scenes // 5)),
             scenes.CLASSES,
             augment=False,
         )

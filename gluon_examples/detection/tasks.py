@@ -16,7 +16,7 @@ from mxnet import autograd, nd
 _NOTHING = np.full((1, 6), -1, 'float32')  # how both target generators are told that there is no object
 
 
-class TestTransform:
+class FixedSize:
     """An image and its boxes, brought to the size that the network sees.
 
     Parameters
@@ -50,7 +50,7 @@ class SSDTask:
         with autograd.train_mode():
             _, _, anchors = net(nd.zeros((1, 3, side, side), ctx=_context(net), dtype=_dtype(net)))
         self._anchors = anchors.as_in_context(mx.cpu()).astype('float32')
-        self._plain = TestTransform(side)
+        self._plain = FixedSize(side)
         self._varied = SSDDefaultTrainTransform(side, side, self._anchors) if augment else None
         # No sampling of negatives here, where the network's answers are not known; the loss does it.
         self._targets = SSDTargetGenerator(negative_mining_ratio=-1)
@@ -61,6 +61,9 @@ class SSDTask:
         """Image, class target of each anchor (0: ground), box target of each."""
         if self._varied is not None and len(boxes):
             return self._varied(image, boxes)
+        if not len(boxes):      # GluonCV's generator would make targets of NaN
+            image, _ = self._plain(image, boxes)
+            return image, nd.zeros((self._anchors.shape[1],)), nd.zeros(self._anchors.shape[1:])
         image, boxes = self._plain(image, boxes)
         classes, shifts, _ = self._targets(self._anchors, None, nd.array(boxes[None, :, :4]), nd.array(boxes[None, :, 4:5]))
         return image, classes[0], shifts[0]
@@ -94,7 +97,7 @@ class YOLOTask:
         self._anchors, self._offsets, self._maps = (
             [array.as_in_context(mx.cpu()).astype('float32') for array in part] for part in answers[1:4]
         )
-        self._plain = TestTransform(side)
+        self._plain = FixedSize(side)
         self._vary = YOLO3DefaultTrainTransform(side, side) if augment else None
         self._targets = YOLOV3PrefetchTargetGenerator(num_class=len(net.classes))
         self.batchify = Tuple(*[Stack()] * 6, Pad(axis=0, pad_val=-1))

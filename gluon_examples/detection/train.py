@@ -21,7 +21,7 @@ from gluon_examples.common.saving import CheckpointTimes, ParameterFiles
 from gluon_examples.common.setup import compile_as_asked, device, initialize, new_graph, run_log, seed_everything
 from gluon_examples.detection import arguments, datasets, networks, pictures
 from gluon_examples.detection.evaluation import COCO, VOC07, DetectionEvaluator
-from gluon_examples.detection.tasks import TestTransform, task_for
+from gluon_examples.detection.tasks import FixedSize, task_for
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def main(argv=None):
         written = run_log(args)
         networks.check(args.network)
         side = args.data_shape or networks.side(args.network)
-        data = datasets.load(args.dataset, args.data_dir, bad, args.seed)
+        data = datasets.load(args.dataset, args.data_dir, bad, args.seed, args.scenes)
         metric = COCO(data.coco_file, data.classes, side) if args.metric == 'coco' else VOC07(data.classes)
         net = networks.create(args.network, data.classes, args.pretrained_root)
         files = ParameterFiles(args.save_dir, args.save_prefix, args.save_frequency)
@@ -53,7 +53,7 @@ def main(argv=None):
     compile_as_asked(net, args)
     task = task_for(net, side, data.augment)
     train_set = datasets.prepared(data.train, task.transform, data.augment, args.seed)
-    test_set = datasets.prepared(data.test, TestTransform(side), data.augment)
+    test_set = datasets.prepared(data.test, FixedSize(side), data.augment)
 
     with told_in_one_line('train', ValueError):
         # 1 one order of samples, whoever computes them

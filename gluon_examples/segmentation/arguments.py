@@ -83,9 +83,7 @@ def parse(argv=None):
     common.add_checkpoint_flags(parser)
     args = parser.parse_args(argv)
     common.check_dataset(parser, args, DEFAULTS, SCENES)
-    for flag, value in (('--base-size', args.base_size), ('--crop-size', args.crop_size), ('--skip-bad', args.skip_bad)):
-        if value and args.dataset == SCENES:
-            parser.error(f'argument {flag}: has no effect with --dataset {SCENES}, whose images are made here; leave it out')
+    common.check_scenes(parser, args, SCENES)
     common.complete(parser, args, DEFAULTS[args.dataset])
     if args.network == networks.FCN_TINY:
         for flag, value in (('--backbone', args.backbone), ('--pretrained-root', args.pretrained_root)):

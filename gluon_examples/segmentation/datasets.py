@@ -10,8 +10,6 @@ from gluon_examples.common.bad_data import BadData
 from gluon_examples.common.errors import MissingDataError
 from gluon_examples.common.normalization import normalized
 
-TRAIN_SCENES, TEST_SCENES = 2000, 300
-
 
 class Datasets(NamedTuple):
     """Data to train and to test with.
@@ -54,7 +52,7 @@ class Scenes(gluon.data.Dataset):
         return normalized(scene.image), scene.mask
 
 
-def load(name, data_dir=None, base_size=520, crop_size=480, seed=0, bad=None):
+def load(name, data_dir=None, base_size=520, crop_size=480, seed=0, bad=None, train_scenes=2000):
     """Load a data set and check what can be checked without decoding the images.
 
     Parameters
@@ -68,6 +66,8 @@ def load(name, data_dir=None, base_size=520, crop_size=480, seed=0, bad=None):
         Of the scenes to train with, and of random choices in loader processes. The scenes to test with are always the same.
     bad : BadData, optional
         What is done with images and masks that cannot be used. Default: an error.
+    train_scenes : int, default 2000
+        How many to train with; a fifth as many are there to test with.
 
     Returns
     -------
@@ -80,8 +80,8 @@ def load(name, data_dir=None, base_size=520, crop_size=480, seed=0, bad=None):
     """
     if name == 'digits-scenes':
         return Datasets(
-            scenes.Remembered(Scenes(scenes.DigitScenes('train', TRAIN_SCENES, seed))),
-            scenes.Remembered(Scenes(scenes.DigitScenes('test', TEST_SCENES))),
+            scenes.Remembered(Scenes(scenes.DigitScenes('train', train_scenes, seed))),
+            scenes.Remembered(Scenes(scenes.DigitScenes('test', train_scenes // 5))),
             ('ground', *scenes.CLASSES),
         )
     # Imported late: the scenes need none of it.

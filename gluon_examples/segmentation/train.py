@@ -40,7 +40,8 @@ def main(argv=None):
     bad = BadData(args.skip_bad)
     with told_in_one_line('train', ValueError):
         written = run_log(args)
-        data = datasets.load(args.dataset, args.data_dir, args.base_size, args.crop_size, args.seed, bad)
+        data = datasets.load(args.dataset, args.data_dir, args.base_size, args.crop_size, args.seed, bad,
+                             args.scenes)
         net = networks.create(args.network, data.classes, args.crop_size, args.backbone, args.pretrained_root)
         files = ParameterFiles(args.save_dir, args.save_prefix, args.save_frequency)
 

@@ -2,7 +2,7 @@
 import mxnet as mx
 import numpy as np
 import pytest
-from helpers import Job, at_update, resizes, small_net
+from helpers import Group, Job, at_update, raise_errors, resizes, run_loop, small_net
 from mxnet import autograd, gluon
 
 import hvd_dynamic as dynamic
@@ -449,3 +449,127 @@ def test_resize_that_waits_for_a_commit_is_told(caplog, monkeypatch):
             job.trainer.step(len(batch))
     once(job, train)
     assert caplog.text.count('a resize was announced 3 updates ago and waits for state.commit()') == 1
+
+
+# -- normalizer --------------------------------------------------------------------------------------------------
+
+def weights_after_normalized_updates(sizes, counts, dtype='float32', as_array=True, **arguments):
+    """Updates whose normalizer is the sum over the batch of `counts`, by sample; ``sizes(job)`` may change the world."""
+    job = Job(samples=len(counts), dtype=dtype, **arguments)
+    records = []
+
+    def train(state):
+        for state.epoch in range(state.epoch, 2):
+            for batch in job.sampler:
+                with autograd.record():
+                    loss = job.loss(batch) * mx.nd.array(counts[batch], dtype=dtype)
+                loss.backward()
+                total = float(counts[batch].sum())
+                job.trainer.step(len(batch), loss=loss, normalizer=mx.nd.array([total]) if as_array else total)
+                if not job.trainer.in_update:
+                    sizes(job)
+                    state.commit()
+            job.trainer.confirm()
+            records.extend(job.trainer.take_confirmed())
+    job.run(train)
+    return job, records
+
+
+COUNTS = np.array([0, 0, 3, 0, 5, 2, 0, 0, 0, 1, 4, 7], 'float32')
+
+
+@pytest.mark.parametrize('as_array', [True, False])
+def test_normalizer_divides_by_its_sum_over_all_workers_also_when_some_have_none(as_array):
+    """One worker with the whole batch is the truth; four workers have 3, 0 or more of it, and several passes an update."""
+    same = {'policy': policies.FixedGlobalBatch(), 'reference': 12}
+    whole, expected = weights_after_normalized_updates(lambda job: None, COUNTS, **same)
+    split, found = weights_after_normalized_updates(lambda job: None, COUNTS, world=4, as_array=as_array, **same)
+    passes, _ = weights_after_normalized_updates(lambda job: None, COUNTS, reference=12,
+                                                 policy=policies.FixedGlobalBatch(max_local_batch=5))
+    assert_same_weights(split, whole)
+    assert_same_weights(passes, whole)
+    assert [r.normalizer for r in found] == [r.normalizer for r in expected] == [22.0] * len(found)
+    np.testing.assert_allclose([r.loss for r in found], [r.loss for r in expected], rtol=1e-5)
+
+
+def test_normalizer_makes_the_update_the_quotient_of_the_two_sums():
+    def weight_after(normalizer, halves=False):
+        job = Job(samples=4, batch=4, base=1.0, optimizer_params={'momentum': 0.0})
+        before = job.weights()
+
+        def train(state):
+            job.backward([0, 1, 2, 3])
+            if halves:
+                job.trainer.allreduce_grads(normalizer)
+                job.trainer.update(4)
+            else:
+                job.trainer.step(4, normalizer=normalizer)
+        once(job, train)
+        return [a - b for a, b in zip(before, job.weights())]
+    mean, quotient, in_halves, nobody_has_any = (weight_after(None), weight_after(10.0), weight_after(10.0, halves=True),
+                                                 weight_after(0))
+    for a, b, half, c in zip(mean, quotient, in_halves, nobody_has_any):
+        np.testing.assert_allclose(a * 4 / 10, b, rtol=1e-5, atol=1e-8)
+        np.testing.assert_array_equal(half, b)
+        np.testing.assert_allclose(a * 4, c, rtol=1e-5, atol=1e-8)
+
+
+def test_normalizer_beyond_the_range_of_float16_divides_float16_gradients():
+    job = Job(dtype='float16', samples=4, batch=4, base=1.0, optimizer_params={'momentum': 0.0})
+
+    def train(state):
+        with autograd.record():
+            loss = job.loss([0, 1, 2, 3]) * 1000
+        loss.backward()
+        job.trainer.step(4, normalizer=200000.0)
+    before = job.weights()
+    once(job, train)
+    moved = [np.abs(a - b).max() for a, b in zip(before, job.weights())]
+    assert all(np.isfinite(w).all() for w in job.weights()) and max(moved) > 0
+
+
+def test_normalizer_travels_with_the_gradients_to_all_workers():
+    group = Group(3)
+    counts = np.array([0, 0, 6], 'float32')
+
+    def work(world):
+        job = Job(world=world, samples=6, batch=2, base=1.0, optimizer_params={'momentum': 0.0}, policy=policies.Linear())
+
+        def train(state):
+            batch = next(iter(job.sampler))
+            with autograd.record():
+                loss = job.loss(batch) * float(counts[world.rank] > 0)
+            loss.backward()
+            job.trainer.step(2, loss=loss, normalizer=float(counts[world.rank]))
+            job.trainer.confirm()
+            return job.trainer.take_confirmed()[0], job
+        job.state.bind(world)
+        return run_loop(job)(lambda: train(job.state))
+    results = raise_errors(group.each(work))
+    assert [record.normalizer for record, _ in results] == [6.0] * 3
+    assert len({str(job.everything()) for _, job in results}) == 1
+
+
+@pytest.mark.parametrize('normalizer, message', [
+    (-1, 'normalizer must be a number of at least 0, got -1'),
+    (float('nan'), 'normalizer must be a number of at least 0, got nan'),
+    (mx.nd.ones((4,)), r'normalizer must be a single number, the sum over the batch, got shape \(4,\)'),
+])
+def test_normalizer_that_is_none_is_refused(normalizer, message):
+    job = Job()
+
+    def train(state):
+        job.trainer.step(len(next(iter(job.sampler))), normalizer=normalizer)
+    with pytest.raises(ValueError, match=message):
+        once(job, train)
+
+
+def test_normalizer_is_given_with_every_pass_or_none():
+    job = Job(world=2)
+
+    def train(state):
+        for number, batch in enumerate(job.sampler):
+            job.backward(batch)
+            job.trainer.step(len(batch), normalizer=1.0 if number else None)
+    with pytest.raises(ValueError, match='normalizer was given for some passes of this update and not for others'):
+        once(job, train)
