@@ -7,7 +7,7 @@ import os
 
 import mxnet as mx
 
-from gluon_examples.common.schedules import epoch_schedule
+from gluon_examples.common.schedules import POLY_POWER, epoch_schedule
 from hvd_dynamic import policies
 
 OPTIMIZERS = ('sgd', 'nag', 'lars', 'adam')
@@ -448,8 +448,8 @@ def policy(args):
     return policies.get(args.policy, **options)
 
 
-def base_schedule(args):
-    """The learning rate at the reference batch, as a function of the epoch."""
+def base_schedule(args, power=POLY_POWER):
+    """The learning rate at the reference batch, as a function of the epoch; `power` is that of mode poly."""
     return epoch_schedule(
         args.lr_mode,
         args.lr,
@@ -458,6 +458,7 @@ def base_schedule(args):
         warmup_lr=args.warmup_lr,
         decay=args.lr_decay,
         decay_epochs=args.lr_decay_epoch,
+        power=power,
     )
 
 

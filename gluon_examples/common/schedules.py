@@ -2,16 +2,17 @@
 
 import math
 
-_POLY_POWER = 2  # GluonCV's
+POLY_POWER = 2  # GluonCV's for classification
 
 
-def epoch_schedule(mode, lr, num_epochs, *, warmup_epochs=0, warmup_lr=0.0, decay=0.1, decay_epochs=()):
+def epoch_schedule(mode, lr, num_epochs, *, warmup_epochs=0, warmup_lr=0.0, decay=0.1, decay_epochs=(),
+                   power=POLY_POWER):
     """Learning rate at the reference batch, as a function of the (fractional) epoch.
 
     Linear warm-up from `warmup_lr` to `lr`, then one of
 
     - ``step``: ``lr * decay ** (number of decay epochs that have passed)``
-    - ``poly``: ``lr * (1 - t) ** 2``
+    - ``poly``: ``lr * (1 - t) ** power``
     - ``cosine``: ``lr * (1 + cos(pi t)) / 2``
 
     where t runs from 0 at the end of the warm-up to 1 at the end of training.
@@ -29,6 +30,7 @@ def epoch_schedule(mode, lr, num_epochs, *, warmup_epochs=0, warmup_lr=0.0, deca
         Factor of each step.
     decay_epochs : sequence of float, default ()
         When the steps happen, counted from the start of training.
+    power : float, default 2
 
     Returns
     -------
@@ -46,7 +48,7 @@ def epoch_schedule(mode, lr, num_epochs, *, warmup_epochs=0, warmup_lr=0.0, deca
     """
     shapes = {
         'step': lambda epoch, t: decay ** sum(epoch >= at for at in decay_epochs),
-        'poly': lambda epoch, t: (1 - t) ** _POLY_POWER,
+        'poly': lambda epoch, t: (1 - t) ** power,
         'cosine': lambda epoch, t: (1 + math.cos(math.pi * t)) / 2,
     }
     if mode not in shapes:

@@ -18,7 +18,7 @@ BACKBONES = ('resnet50', 'resnet101', 'resnet152', 'resnest50', 'resnest101', 'r
 class FCNTiny(gluon.HybridBlock):
     """A fully convolutional network (arXiv 1411.4038) of GluonCV's residual blocks, small enough for CPUs.
 
-    The deepest features, at an eighth of the resolution, are joined with those at a quarter and a half. Answers with
+    Features at an eighth of the resolution are joined with those at a quarter, and these with those at a half. Answers with
     (scores, auxiliary scores), as GluonCV's networks for segmentation do.
 
     Parameters
@@ -29,41 +29,34 @@ class FCNTiny(gluon.HybridBlock):
     def __init__(self, classes, **kwargs):
         super().__init__(**kwargs)
         with self.name_scope():
-            self.half = nn.HybridSequential()
-            self.half.add(*_convolution(16, 3, strides=2, padding=1), _block(16, 16))
-            self.quarter = _block(16, 32, strides=2)
-            self.eighth = _block(32, 64, strides=2)
-            self.wide = nn.HybridSequential()
-            self.wide.add(_block(64, 64, dilation=2), _block(64, 64, dilation=2))
-            self.from_quarter, self.from_eighth = nn.HybridSequential(), nn.HybridSequential()
-            self.from_quarter.add(*_convolution(16, 1))
-            self.from_eighth.add(*_convolution(32, 1))
-            self.head, self.auxlayer = _FCNHead(64, classes), _FCNHead(64, classes)
+            self.half, self.quarter, self.eighth, self.joint = (nn.HybridSequential() for _ in range(4))
+            self.half.add(*_convolution(16, 3, strides=2, padding=1))
+            self.quarter.add(_block(16, 48, strides=2), _block(48, 48))
+            self.eighth.add(_block(48, 96, strides=2), _block(96, 96))
+            self.joint.add(*_convolution(64, 3, padding=1))
+            self.head, self.auxlayer = _FCNHead(80, classes), _FCNHead(96, classes)
 
     def hybrid_forward(self, F, x):
+        def joined(deep, shallow):
+            return F.concat(F.contrib.BilinearResize2D(deep, like=shallow, mode='like'), shallow, dim=1)
+
         half = self.half(x)
         quarter = self.quarter(half)
         eighth = self.eighth(quarter)
-        parts = self.from_eighth(self.wide(eighth)), self.from_quarter(quarter), half
-        joined = F.concat(*[F.contrib.BilinearResize2D(part, like=half, mode='like') for part in parts], dim=1)
-        return tuple(
-            F.contrib.BilinearResize2D(scores, like=x, mode='like')
-            for scores in (self.head(joined), self.auxlayer(eighth))
-        )
+        scores = self.head(joined(self.joint(joined(eighth, quarter)), half)), self.auxlayer(eighth)
+        return tuple(F.contrib.BilinearResize2D(one, like=x, mode='like') for one in scores)
 
 
 def _convolution(channels, kernel, **options):
     return nn.Conv2D(channels, kernel, use_bias=False, **options), nn.BatchNorm(), nn.Activation('relu')
 
 
-def _block(inputs, channels, strides=1, dilation=1):
+def _block(inputs, channels, strides=1):
     shortcut = None
     if strides != 1 or inputs != channels:
         shortcut = nn.HybridSequential()
         shortcut.add(nn.Conv2D(channels, 1, strides, use_bias=False), nn.BatchNorm())
-    return BasicBlockV1b(
-        channels, strides, dilation, shortcut, previous_dilation=dilation, norm_layer=nn.BatchNorm
-    )
+    return BasicBlockV1b(channels, strides, downsample=shortcut, norm_layer=nn.BatchNorm)
 
 
 def create(name, classes, crop_size, backbone='resnet50', pretrained_root=None):

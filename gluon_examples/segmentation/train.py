@@ -56,7 +56,7 @@ def main(argv=None):
         sampler = dynamic.ElasticSampler(len(data.train), batch_size=args.batch_size, seed=args.seed)
         loader = gluon.data.DataLoader(data.train, batch_sampler=sampler, num_workers=args.num_workers)
         # 2 a learning rate that follows the number of workers
-        schedule = dynamic.DynamicSchedule(base_schedule(args), args.reference_batch, policy=policy(args))
+        schedule = dynamic.DynamicSchedule(base_schedule(args, power=0.9), args.reference_batch, policy=policy(args))
         # 3 gradients summed over the workers
         trainer = dynamic.DynamicTrainer(net.collect_params(), args.optimizer, optimizer_options(args),
                                          schedule=schedule)
