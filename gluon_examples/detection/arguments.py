@@ -25,7 +25,7 @@ DEFAULTS = {
         'network': networks.SSD_TINY,
         'batch_size': 8,
         'reference_batch': 16,
-        'num_epochs': 10,
+        'num_epochs': 30,
         'num_workers': 0,
         'optimizer': 'sgd',
         'lr': 0.05,
@@ -92,6 +92,8 @@ def parse(argv=None):
         parser.error(f'argument --metric: coco needs --dataset coco, got {args.dataset}; use voc07')
     if args.network == networks.SSD_TINY and args.pretrained_root is not None:
         parser.error(f'argument --pretrained-root: has no effect with --network {networks.SSD_TINY}; leave it out')
+    if args.dtype == 'float16' and args.network.startswith('yolo3_'):
+        parser.error('argument --dtype: float16 is not supported with YOLOv3, whose losses are part of it; use float32')
     if args.data_shape is not None and not args.network.startswith('yolo3_'):
         parser.error(f'argument --data-shape: has no effect with --network {args.network}, only with YOLOv3; leave it out')
     return args

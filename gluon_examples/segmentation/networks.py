@@ -29,12 +29,14 @@ class FCNTiny(gluon.HybridBlock):
     def __init__(self, classes, **kwargs):
         super().__init__(**kwargs)
         with self.name_scope():
-            self.half, self.quarter, self.eighth, self.joint = (nn.HybridSequential() for _ in range(4))
+            self.half, self.quarter, self.eighth, self.narrow, self.joint = (nn.HybridSequential() for _ in range(5))
             self.half.add(*_convolution(16, 3, strides=2, padding=1))
             self.quarter.add(_block(16, 48, strides=2), _block(48, 48))
             self.eighth.add(_block(48, 96, strides=2), _block(96, 96))
-            self.joint.add(*_convolution(64, 3, padding=1))
-            self.head, self.auxlayer = _FCNHead(80, classes), _FCNHead(96, classes)
+            # Few channels where they are enlarged: that takes longer on CPUs than convolutions do.
+            self.narrow.add(*_convolution(32, 1))
+            self.joint.add(*_convolution(32, 3, padding=1))
+            self.head, self.auxlayer = _FCNHead(48, classes), _FCNHead(96, classes)
 
     def hybrid_forward(self, F, x):
         def joined(deep, shallow):
@@ -43,7 +45,8 @@ class FCNTiny(gluon.HybridBlock):
         half = self.half(x)
         quarter = self.quarter(half)
         eighth = self.eighth(quarter)
-        scores = self.head(joined(self.joint(joined(eighth, quarter)), half)), self.auxlayer(eighth)
+        deep = self.joint(joined(self.narrow(eighth), quarter))
+        scores = self.head(joined(deep, half)), self.auxlayer(eighth)
         return tuple(F.contrib.BilinearResize2D(one, like=x, mode='like') for one in scores)
 
 

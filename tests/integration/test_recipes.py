@@ -9,8 +9,8 @@ SCENES = ['--scenes', 200, '--save-samples', 2]
 SMALL = ['--batch-size', 4, '--log-interval', 20, '--audit-samples']
 TASKS = {
     'classification': ([], 1500, 3, {'accuracy', 'loss'}),
-    'detection': (SCENES, 200, 12, {'map'}),
-    'segmentation': (SCENES, 200, 12, {'pixel_accuracy', 'miou'}),
+    'detection': (SCENES, 200, 8, {'map'}),
+    'segmentation': (SCENES, 200, 8, {'pixel_accuracy', 'miou'}),
 }
 
 
@@ -29,7 +29,7 @@ def test_recipe_goes_on_from_2_to_3_to_1_workers_and_uses_each_sample_once(task,
             job.wait_for_update(update)
             job.set_hosts({'localhost': workers})
             job.wait_for_size(workers)
-        assert job.finish() == 0, job.log()[-3000:]
+        assert job.finish(300) == 0, job.log()[-3000:]
         assert 'Traceback' not in job.worker_log(), job.worker_log()
         resizes = [(e['old_size'], e['new_size'], e['rolled_back_updates']) for e in job.events('resized', 'failed_over')]
         assert resizes == [(2, 3, 0), (3, 1, 0)]
@@ -75,5 +75,5 @@ def test_unreadable_image_ends_the_job_with_its_name_or_is_counted(voc, tmp_path
         assert job.finish() != 0
         assert f'{message}; mend it, or give --skip-bad' in job.log(), job.log()[-3000:]
     with recipe(tmp_path / 'skip', 'detection', [*flags, '--skip-bad'], {'localhost': 2}) as job:
-        assert job.finish() == 0, job.log()[-3000:]
+        assert job.finish(300) == 0, job.log()[-3000:]
         assert 'left out: 0 annotations, and 2 times an image that could not be used' in job.log(), job.log()[-3000:]
