@@ -86,7 +86,7 @@ def parse(argv=None):
         help=f'one of {", ".join(datasets.NAMES)}; default: %(default)s, which needs no files',
     )
     add('--data-dir', metavar='DIR', help='folder with the files of the data set; nothing is ever downloaded')
-    add('--network', metavar='NAME', help=f"{networks.DIGITS_CNN}, or any of GluonCV's classifiers")
+    add('--network', '--model', metavar='NAME', help=f"{networks.DIGITS_CNN}, or any of GluonCV's classifiers")
     add(
         '--list-networks',
         action=_ListNetworks,

@@ -70,7 +70,7 @@ def parse(argv=None):
     )
     add = parser.add_argument_group('data and network').add_argument
     common.add_data_flags(add, DEFAULTS, SCENES)
-    add('--network', metavar='NAME', help=f"{networks.SSD_TINY}, or any of GluonCV's SSD and YOLOv3")
+    add('--network', '--model', metavar='NAME', help=f"{networks.SSD_TINY}, or any of GluonCV's SSD and YOLOv3")
     add('--list-networks', action=_ListNetworks, nargs=0, help='print all names that --network takes, and stop')
     add(
         '--data-shape',

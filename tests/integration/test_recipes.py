@@ -68,7 +68,7 @@ def voc(tmp_path):
 
 
 def test_unreadable_image_ends_the_job_with_its_name_or_is_counted(voc, tmp_path):
-    flags = ['--dataset', 'voc', '--data-dir', voc, '--network', 'ssd_tiny', '--num-epochs', 2, '--batch-size', 3,
+    flags = ['--dataset', 'voc', '--data-dir', voc, '--model', 'ssd_tiny', '--num-epochs', 2, '--batch-size', 3,
              '--num-workers', 1]
     message = f'train: error: {voc}/VOC2012/JPEGImages/trainval7.jpg: the image cannot be decoded'
     with recipe(tmp_path / 'stop', 'detection', flags, {'localhost': 2}) as job:
