@@ -96,9 +96,9 @@ def add_data_flags(add, datasets, without_files):
     add('--data-dir', metavar='DIR', help='folder with the files of the data set; nothing is ever downloaded')
     add(
         '--scenes',
-        type=number(int, 'a whole number of at least 10', lambda value: value >= 10, 2000),
+        type=number(int, 'a whole number of at least 10', lambda value: value >= 10, 3000),
         metavar='N',
-        help=f'how many scenes to train with, and a fifth as many to test with ({without_files}; default: 2000)',
+        help=f'how many scenes to train with, and a fifth as many to test with ({without_files}; default: 3000)',
     )
     add(
         '--skip-bad',
@@ -121,7 +121,7 @@ def check_scenes(parser, args, without_files):
             )
     if args.scenes is not None and args.dataset != without_files:
         parser.error(f'argument --scenes: has no effect with --dataset {args.dataset}; leave it out')
-    args.scenes = args.scenes or 2000
+    args.scenes = args.scenes or 3000
 
 
 def add_sample_flags(parser):

@@ -25,7 +25,7 @@ DEFAULTS = {
         'network': networks.SSD_TINY,
         'batch_size': 8,
         'reference_batch': 16,
-        'num_epochs': 30,
+        'num_epochs': 25,
         'num_workers': 0,
         'optimizer': 'sgd',
         'lr': 0.05,

@@ -94,7 +94,7 @@ def prepared(dataset, transform, augment, seed=None):
     return transformed if augment else scenes.Remembered(transformed)
 
 
-def load(name, data_dir, bad, seed=0, train_scenes=2000):
+def load(name, data_dir, bad, seed=0, train_scenes=3000):
     """Load a data set and check its annotations: what is wrong with them shows here, not in the midst of training.
 
     Parameters
@@ -106,7 +106,7 @@ def load(name, data_dir, bad, seed=0, train_scenes=2000):
         What is done with annotations and images that cannot be used.
     seed : int, default 0
         Of the scenes to train with. Those to test with are always the same.
-    train_scenes : int, default 2000
+    train_scenes : int, default 3000
         How many to train with; a fifth as many are there to test with.
 
     Returns

@@ -52,7 +52,7 @@ class Scenes(gluon.data.Dataset):
         return normalized(scene.image), scene.mask
 
 
-def load(name, data_dir=None, base_size=520, crop_size=480, seed=0, bad=None, train_scenes=2000):
+def load(name, data_dir=None, base_size=520, crop_size=480, seed=0, bad=None, train_scenes=3000):
     """Load a data set and check what can be checked without decoding the images.
 
     Parameters
@@ -66,7 +66,7 @@ def load(name, data_dir=None, base_size=520, crop_size=480, seed=0, bad=None, tr
         Of the scenes to train with, and of random choices in loader processes. The scenes to test with are always the same.
     bad : BadData, optional
         What is done with images and masks that cannot be used. Default: an error.
-    train_scenes : int, default 2000
+    train_scenes : int, default 3000
         How many to train with; a fifth as many are there to test with.
 
     Returns

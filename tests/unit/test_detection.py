@@ -78,11 +78,12 @@ def test_ssd_gradients_of_workers_add_up_to_those_of_one_also_when_one_has_no_ma
     assert not parts[-1][1].any() and not any(grad.any() for grad in parts[-1][0])
 
 
-def test_yolo_trains_on_ragged_boxes_and_an_image_without_any_adds_nothing():
+@pytest.mark.parametrize('augment', [False, True])
+def test_yolo_trains_on_ragged_boxes_and_an_image_without_any_adds_nothing(augment):
     mx.random.seed(1)
     net = networks.create('yolo3_mobilenet0.25', CLASSES)
     initialize(net, mx.cpu())
-    task = task_for(net, 96, augment=False)
+    task = task_for(net, 96, augment)
     scenes = datasets.Scenes(DigitScenes('train', 8))
     samples = [task.transform(*scenes[i]) for i in range(3)]
     assert len({len(scenes[i][1]) for i in range(3)}) > 1
