@@ -102,6 +102,12 @@ def init(world=None):
         _show_messages()
 
 
+def preset(world):
+    """Have a later ``init()`` of the script's own take this world."""
+    global _world
+    _world = world
+
+
 def _show_messages():
     if not logging.getLogger().handlers and not log.handlers:
         handler = logging.StreamHandler()
@@ -285,7 +291,7 @@ def _begin_round(state, failed, begun, stopped):
                 '' if len(meeting.new) == 1 else 's', batch, old_lr)
         more = {'path': meeting.resumed_from, 'undone_updates': state._undone_updates} if resumed else {}
         state.log_event('resumed' if resumed else 'started', world_size=len(meeting.new), workers=meeting.slots,
-                        global_batch=batch, **more)
+                        global_batch=batch, samples_per_epoch=state.sampler.length, **more)
         return
     if meeting.old == meeting.new and not meeting.failed:
         return          # another training function in the same world

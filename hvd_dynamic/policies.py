@@ -19,7 +19,7 @@ import math
 from dataclasses import dataclass
 
 __all__ = ['Policy', 'FixedGlobalBatch', 'Linear', 'LinearUncorrected', 'Smooth', 'Compensated',
-           'SmoothCompensated', 'POLICIES', 'get']
+           'SmoothCompensated', 'AdaScale', 'POLICIES', 'get']
 
 SCALINGS = ('auto', 'linear', 'sqrt')
 
@@ -52,6 +52,8 @@ class Policy:
 
     #: The global batch stays at the reference batch; the local batches follow the world size.
     fixed_global_batch = False
+    #: The target depends on the gradient noise scale, and is asked for anew in every update.
+    follows_noise = False
 
     def __post_init__(self):
         if self.scaling not in SCALINGS:
@@ -243,10 +245,54 @@ class SmoothCompensated(Smooth):
         return min(1.0, new / old)
 
 
+@dataclass(frozen=True)
+class AdaScale(Policy):
+    """AdaScale SGD (arXiv 2007.05105): s is the gain, by how much a larger batch makes an update better.
+
+    With the gradient noise scale phi (measured by `DynamicTrainer`, in samples) the gain is
+    ``(phi / B_ref + 1) / (phi / B + 1)``: near k while noise dominates, near 1 once the batch is large
+    enough that noise does not matter. It is worked out anew in every update, and the momentum corrected.
+    Until phi is known s is min(1, k). Progress stays samples seen; the paper's own count, in which an update
+    advances the schedule by its gain, would make a training with large batches use more samples.
+
+    Examples
+    --------
+    >>> AdaScale().target(16.0, noise=1.0), AdaScale().target(16.0, noise=1e9) > 15.99
+    (1.8823529411764706, True)
+    >>> AdaScale().target(16.0), AdaScale().target(0.5)
+    (1.0, 0.5)
+    """
+
+    follows_noise = True
+
+    def target(self, k, default_scaling='linear', noise=None):
+        """The gain.
+
+        Parameters
+        ----------
+        k : float
+            Global batch over reference batch, > 0.
+        default_scaling : str
+            Without effect.
+        noise : float, optional
+            The noise scale over the reference batch, >= 0, also inf.
+
+        Returns
+        -------
+        float
+            From 1 to k.
+        """
+        if noise is None:
+            return min(1.0, k)
+        if math.isinf(noise):
+            return float(k)
+        return k * (noise + 1) / (noise + k)
+
+
 #: Every policy by the name that command lines use.
 POLICIES = {'smooth': Smooth, 'linear': Linear, 'linear-uncorrected': LinearUncorrected,
             'compensated': Compensated, 'smooth-compensated': SmoothCompensated,
-            'fixed-global-batch': FixedGlobalBatch}
+            'fixed-global-batch': FixedGlobalBatch, 'adascale': AdaScale}
 
 
 def get(name, **arguments):

@@ -54,8 +54,8 @@ class RunLog:
             'time': time.time(), 'update': record.update, 'epoch': record.cut.epoch, 'samples': record.samples,
             'world_size': record.world_size, 'global_batch': record.cut.global_batch, 'lr': record.decision.lr,
             'lr_scale': record.decision.lr_scale, 'momentum_scale': record.decision.momentum_scale,
-            'loss': record.loss if record.loss is None or math.isfinite(record.loss) else None,
-            'step_seconds': record.seconds}])
+            'loss': _finite(record.loss),
+            'step_seconds': record.seconds, 'noise_scale': _finite(record.noise_scale)}])
 
     def event(self, kind, update, **fields):
         """One line in events.jsonl."""
@@ -164,6 +164,10 @@ class RunLog:
                 self._failed = True
                 log.warning('cannot write %s: %s; training goes on, but the run folder will lack lines',
                             self.run_dir / name, error)
+
+
+def _finite(value):
+    return value if value is None or math.isfinite(value) else None
 
 
 def _cut(path, update):

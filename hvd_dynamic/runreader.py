@@ -18,7 +18,7 @@ import numpy as np
 logger = logging.getLogger(__name__)
 
 FIELDS = ('time', 'update', 'epoch', 'samples', 'world_size', 'global_batch', 'lr', 'lr_scale',
-          'momentum_scale', 'loss', 'step_seconds')
+          'momentum_scale', 'loss', 'step_seconds', 'noise_scale')
 RESIZE_KINDS = ('resized', 'failed_over')
 NOT_A_RUN = 'Give the folder that a training was started with (--run-dir), after its first update.'
 

@@ -179,7 +179,11 @@ class ElasticSampler:
 
     def passes(self, update):
         """The sizes of the batches that this process computes for an update: one each, or more (accumulation)."""
-        return [size for rank in self.ranks for size in self._pass_sizes(update.counts[rank])]
+        return [size for sizes in self.passes_by_worker(update) for size in sizes]
+
+    def passes_by_worker(self, update):
+        """The same, in one list for each rank that this process serves."""
+        return [self._pass_sizes(update.counts[rank]) for rank in self.ranks]
 
     @property
     def most_passes(self):

@@ -81,6 +81,8 @@ class DynamicSchedule:
         self._scale = None
         self._start = self._target = None
         self._done = self._updates = 0
+        #: The gradient noise scale in samples as measured by the trainer; None while it is not known.
+        self.noise_scale = None
 
     def describe_base(self):
         """The base schedule as text, equal on workers that were given the same one."""
@@ -139,13 +141,20 @@ class DynamicSchedule:
             Samples over all workers in a full update.
         """
         if self._global_batch is None:
-            self._scale = self.policy.target(global_batch / self.reference_batch, self.default_scaling)
+            self._scale = self._target_for(global_batch)
         elif global_batch != self._global_batch:
             self._start = self._scale
-            self._target = self.policy.target(global_batch / self.reference_batch, self.default_scaling)
+            self._target = self._target_for(global_batch)
             self._done = 0
             self._updates = self.policy.transition_updates(global_batch / self._global_batch)
         self._global_batch = global_batch
+
+    def _target_for(self, global_batch):
+        k = global_batch / self.reference_batch
+        if self.policy.follows_noise:
+            noise = self.noise_scale
+            return self.policy.target(k, self.default_scaling, None if noise is None else noise / self.reference_batch)
+        return self.policy.target(k, self.default_scaling)
 
     def base_lr(self):
         """The base schedule at the present progress, before the policy's scale."""
@@ -168,9 +177,13 @@ class DynamicSchedule:
         if self._scale is None:
             raise RuntimeError('set_global_batch() has not been called yet')
         previous = self._scale
+        if self.policy.follows_noise:
+            self._target = self._target_for(self._global_batch)
         if self.in_transition:
             self._done += 1
             self._scale = self.policy.ramp(self._start, self._target, self._done, self._updates)
+        elif self.policy.follows_noise:
+            self._scale = self._target
         rho = 1.0 if self._scale == previous else self.policy.momentum_scale(previous, self._scale)
         decision = Decision(self.base_lr() * self._scale, self._scale, rho)
         self._samples += samples

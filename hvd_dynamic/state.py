@@ -18,6 +18,7 @@ from .runlog import RunLog
 from .sampler import ElasticSampler
 from .sharing import average_arrays, share_arrays
 from .trainer import DynamicTrainer
+from .workerstats import WorkerStatistics
 
 __all__ = ['GluonState', 'Resize', 'Stop']
 
@@ -199,7 +200,8 @@ class GluonState:
         """Called by `hvd_dynamic.run`; `call` counts its training functions in this process."""
         self._world, self._call = world, call
         world.fits = self._sampler.fits
-        self._trainer.attach(world, self._sampler)
+        world.position = lambda: (self._trainer.schedule.samples_seen, self._sampler.length)
+        self._trainer.attach(world, self._sampler, WorkerStatistics(self._params))
 
     def begin_round(self, meeting):
         """Take up work in a world whose workers have met (`hvd_dynamic.sync`): all have the same state now.

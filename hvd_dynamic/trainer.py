@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import time
@@ -12,6 +13,8 @@ import numpy as np
 from mxnet import gluon
 
 from . import optimizers
+from .control import Packer
+from .noise import NoiseScale
 from .schedule import Decision, DynamicSchedule
 from .updater import Updater
 
@@ -38,6 +41,7 @@ class UpdateRecord:
     normalizer: float | None = None
     loss: float | None = None
     seconds: float | None = None
+    noise_scale: float | None = None
 
 
 class DynamicTrainer(gluon.Trainer):
@@ -63,16 +67,24 @@ class DynamicTrainer(gluon.Trainer):
     num_groups : int, optional
         As in `hvd.DistributedTrainer`: in how many operations the gradients are sent; 0 sends each by itself, as soon as
         it is there. Default: 1 on CPUs, where backward leaves no idle time to send in, and 0 on GPUs.
+    noise_scale : bool, optional
+        Measure the gradient noise scale (`hvd_dynamic.noise`), for the log and the report. Norms of the gradients before and
+        after they are summed travel with those of the next update; nothing waits for them. Default: only if the
+        schedule's policy needs it.
 
     Raises
     ------
     TypeError, ValueError
-        For a schedule that is none, a learning rate given twice, sparse parameters, several devices in one worker.
+        For a schedule that is none, a learning rate given twice, sparse parameters, several devices in one worker,
+        a noise scale that is switched off though the policy needs it.
     """
 
-    def __init__(self, params, optimizer, optimizer_params=None, *, schedule, num_groups=None):
+    def __init__(self, params, optimizer, optimizer_params=None, *, schedule, num_groups=None, noise_scale=None):
         if not isinstance(schedule, DynamicSchedule):
             raise TypeError(f'schedule must be a DynamicSchedule, got {schedule!r}')
+        if noise_scale is False and schedule.policy.follows_noise:
+            raise ValueError(f'noise_scale=False, but the policy {schedule.policy!r} needs it: leave it out or choose '
+                             f'another policy')
         for name in ('learning_rate', 'lr_scheduler'):
             if optimizer_params and name in optimizer_params:
                 raise ValueError(f'optimizer_params has {name!r}={optimizer_params[name]!r}, but the schedule decides the '
@@ -101,7 +113,7 @@ class DynamicTrainer(gluon.Trainer):
         self._momentum_of = optimizers.momentum_rule(self._optimizer)
         self.update_count = 0
         self.before_update = lambda: None           # GluonState stores the pending commit here
-        self._world = self._sampler = None
+        self._world = self._sampler = self._statistics = None
         self._record = self._control = None         # of the update in flight
         self._confirmed = []
         self._resize_agreed, self._kept_waiting = False, 0
@@ -109,8 +121,11 @@ class DynamicTrainer(gluon.Trainer):
         self._pass, self._sizes = 0, None
         self._accumulating, self._several = [], False
         self._loss_sum = self._normalizer_sum = None
+        self._noise = NoiseScale() if noise_scale or schedule.policy.follows_noise else None
+        self._gradient_sums = {}                    # over the passes of an update, while noise is measured
+        self._local_norm = self._global_norm = self._awaiting = None
         self._reduced = False
-        self._constants = {}
+        self._packer = Packer()
         self._told_of_loader = False
 
     def _check_parameters(self):
@@ -124,20 +139,25 @@ class DynamicTrainer(gluon.Trainer):
 
     # -- the world ---------------------------------------------------------------------------------------------
 
-    def attach(self, world, sampler):
-        """Called by `GluonState`: where the updates happen, and what they are made of."""
-        self._world, self._sampler = world, sampler
+    def attach(self, world, sampler, statistics):
+        """Called by `GluonState`: where the updates happen, what they are made of, and the workers' running statistics."""
+        self._world, self._sampler, self._statistics = world, sampler, statistics
 
     def begin_round(self):
         """A new world has been entered, or the last commit restored: nothing is in flight any more."""
         self._record = self._control = self._loss_sum = self._normalizer_sum = self._sizes = None
+        self._local_norm = self._global_norm = self._awaiting = None
+        self._gradient_sums = {}
         self._confirmed, self._pass = [], 0
         self._resize_agreed, self._reduced, self._kept_waiting, self._stopping = False, False, 0, 0.0
         self._arrange_accumulation()
+        if len(self._sampler.ranks) > 1:
+            self._statistics.begin()
 
     def _arrange_accumulation(self):
-        # Several passes an update add to the gradients; with one, backward overwrites them, as usual.
-        self._several = self._sampler.most_passes > 1
+        # Several passes an update add to the gradients; with one, backward overwrites them, as usual. To measure noise each
+        # pass's own gradients are needed, and `_take_pass` adds them.
+        self._several = self._sampler.most_passes > 1 and self._noise is None
         if self._several:
             self._add_gradients()
             self._zero_gradients()
@@ -232,7 +252,9 @@ class DynamicTrainer(gluon.Trainer):
         """Check one pass; True if it was the last of its update."""
         cut = self._cut()
         if self._sizes is None:
-            self._sizes = self._sampler.passes(cut)
+            by_worker = self._sampler.passes_by_worker(cut)
+            self._sizes = [size for sizes in by_worker for size in sizes]
+            self._last_passes = list(itertools.accumulate(map(len, by_worker)))
         expected = self._sizes[self._pass]
         if batch_size != expected:
             raise ValueError(f'trainer.step got batch_size={batch_size}, but the sampler dealt out {expected} samples for '
@@ -252,6 +274,11 @@ class DynamicTrainer(gluon.Trainer):
         if self._several:
             self._add_gradients()       # of layers that were unfrozen since the last update
         self._pass += 1
+        if len(self._last_passes) > 1 and self._pass in self._last_passes:
+            self._statistics.worker_done(self._last_passes.index(self._pass), len(self._last_passes),
+                                         self._gradients().values())
+        if self._noise is not None and len(self._sizes) > 1:
+            self._take_pass(batch_size)
         return self._pass == len(self._sizes)
 
     def _add_normalizer(self, normalizer):
@@ -268,6 +295,30 @@ class DynamicTrainer(gluon.Trainer):
             raise ValueError(f'normalizer must be a single number, the sum over the batch, got shape {normalizer.shape}')
         normalizer = normalizer.astype('float32').reshape(1)
         self._normalizer_sum = normalizer if self._normalizer_sum is None else self._normalizer_sum + normalizer
+
+    def _gradients(self):
+        return {i: param.list_grad()[0] for i, param in enumerate(self._params) if param.grad_req != 'null'}
+
+    def _squared_norm(self):
+        gradients = list(self._gradients().values())
+        return mx.nd.multi_sum_sq(*gradients, num_arrays=len(gradients)).sum().reshape(1)
+
+    def _take_pass(self, samples):
+        """Measure the gradients of one of several passes, and add them up."""
+        norm = self._squared_norm() / samples
+        self._local_norm = norm if self._local_norm is None else self._local_norm + norm
+        last = self._pass == len(self._sizes)
+        for i, gradient in self._gradients().items():
+            known = self._gradient_sums.get(i)
+            if self._pass == 1:
+                if known is None or known.shape != gradient.shape:
+                    self._gradient_sums[i] = gradient.copy()
+                else:
+                    gradient.copyto(known)
+            elif last:
+                gradient += known
+            else:
+                known += gradient
 
     def _cut(self):
         if self._world is None or self._world.generation == 0:
@@ -303,8 +354,12 @@ class DynamicTrainer(gluon.Trainer):
         self._optimizer.set_learning_rate(decision.lr)
         self._record = UpdateRecord(self.update_count + 1, cut, decision, self._world.size, self.schedule.samples_seen,
                                     time.perf_counter())
+        if self._noise is not None and self._local_norm is None:
+            self._local_norm = self._squared_norm() / sum(sum(sizes) for sizes in self._sampler.passes_by_worker(cut))
         self._control = self._make_control()
         self._allreduce_grads()
+        if self._noise is not None:
+            self._global_norm = self._squared_norm() / cut.global_batch
         if not corrects_momentum:
             self.before_update()
         if self._normalized:
@@ -326,33 +381,36 @@ class DynamicTrainer(gluon.Trainer):
         self._finish(ignore_stale_grad)
 
     def _make_control(self):
-        """What travels with the gradients.
+        """What travels with the gradients: a Packet, or None.
 
-        ``[who knows of a change, wants to leave, is told to end, sum of losses, sum of normalizers]``; NaN for what the
-        script does not give.
+        announced, leaving, stopping: who knows of a change, wants to leave, is told to end (alone, a process has no use for
+        them); loss, normalizer: sums over the batch, NaN if the script gives none; and of the noise scale the sum of the
+        squared norms of passes, the number of passes, and the squared norm of the sum of the update before.
         """
         (loss, self._loss_sum), (normalizer, self._normalizer_sum) = (self._loss_sum, None), (self._normalizer_sum, None)
-        context = next((array.context for array in (loss, normalizer) if array is not None), self._contexts[0])
-        own = [self._constant(np.nan, context) if array is None else array for array in (loss, normalizer)]
         self._normalized = normalizer is not None
-        if not self._world.collective:
-            return mx.nd.concat(*own, dim=0) if loss is not None or self._normalized else None
-        stop = 0.0
-        if self.stop_asked:
-            stop = 1.0 + _URGENT * (time.monotonic() - self._stop_asked_at > _URGENT_AFTER_SECONDS)
-        signals = self._world.change_announced(), self._world.resize_pending(), stop
-        return mx.nd.concat(*[self._constant(float(signal), context) for signal in signals], *own, dim=0)
-
-    def _constant(self, value, context):
-        # Made once: making an array from a Python number waits until all that is queued on a CPU is done.
-        key = str(value), context
-        if key not in self._constants:
-            self._constants[key] = mx.nd.array([value], ctx=context)
-        return self._constants[key]
+        numbers = {}
+        if self._world.collective:
+            stopping = 0.0
+            if self.stop_asked:
+                stopping = 1.0 + _URGENT * (time.monotonic() - self._stop_asked_at > _URGENT_AFTER_SECONDS)
+            numbers = {'announced': float(self._world.change_announced()), 'leaving': float(self._world.resize_pending()),
+                       'stopping': stopping}
+        for name, array in (('loss', loss), ('normalizer', normalizer)):
+            if array is not None or self._world.collective:
+                numbers[name] = np.nan if array is None else array
+        if self._noise is not None:
+            numbers.update(local_norm=self._local_norm, passes=float(len(self._sizes) if self._sizes else 1),
+                           norm_before=0.0 if self._global_norm is None else self._global_norm)
+            self._local_norm = self._global_norm = None
+        if not numbers:
+            return None
+        context = next((array.context for array in (loss, normalizer) if array is not None), self._contexts[0])
+        return self._packer.pack(numbers, context)
 
     def _normalize(self):
         """Have the gradients' sum over the global batch be their sum over the normalizers' sum; waits for nothing."""
-        total = self._control[-1:]
+        total = self._control['normalizer']
         # A ratio, and not the normalizer itself, which float16 could not hold.
         ratio = self._record.cut.global_batch / mx.nd.where(total != 0, total, mx.nd.ones_like(total))
         for param in self._params:
@@ -364,7 +422,7 @@ class DynamicTrainer(gluon.Trainer):
     def _allreduce_grads(self):
         if not self._world.collective:
             return
-        arrays = [param.list_grad()[0] for param in self._params if param.grad_req != 'null'] + [self._control]
+        arrays = [param.list_grad()[0] for param in self._params if param.grad_req != 'null'] + [self._control.array]
         if self._num_groups == 0:
             for i, array in enumerate(arrays):
                 self._world.allreduce_(array, f'grad.{i}', priority=-i)
@@ -385,6 +443,8 @@ class DynamicTrainer(gluon.Trainer):
         self._sampler.advance()
         self.update_count += 1
         self._pass, self._sizes, self._reduced = 0, None, False
+        if len(self._sampler.ranks) > 1:
+            self._statistics.begin()
         if self.resize_agreed:
             self._kept_waiting += 1
             if self._kept_waiting == _PATIENCE and self._world.rank == 0:
@@ -410,21 +470,37 @@ class DynamicTrainer(gluon.Trainer):
         """
         if self._record is None:
             return
+        numbers = {} if self._control is None else self._control.read()
         if self._world.collective:
-            announced, leaving, self._stopping, loss, normalizer = self._control.asnumpy().tolist()
-            self._resize_agreed = self._resize_agreed or leaving > 0
-            announced = announced > 0
+            self._stopping = numbers['stopping']
+            self._resize_agreed = self._resize_agreed or numbers['leaving'] > 0
+            announced = numbers['announced'] > 0
         else:
             announced = self._world.change_announced()
-            loss, normalizer = (np.nan, np.nan) if self._control is None else self._control.asnumpy().tolist()
         if announced:
             self._world.prepare()
+        if self._noise is not None:
+            self._observe_noise(numbers['local_norm'], numbers['passes'], numbers['norm_before'])
         record, self._record, self._control = self._record, None, None
+        loss, normalizer = numbers.get('loss', np.nan), numbers.get('normalizer', np.nan)
         record.normalizer = None if np.isnan(normalizer) else normalizer
         record.loss = None if np.isnan(loss) else loss / (record.cut.global_batch if record.normalizer is None
                                                           else normalizer or 1.0)
         record.seconds = time.perf_counter() - record.started
+        record.noise_scale = self.schedule.noise_scale
         self._confirmed.append(record)
+
+    def _observe_noise(self, local, passes, total_before):
+        # All workers read the same sums, so they have the same estimate to the last bit; a norm that each worked out for
+        # itself might differ in its last digit, and with AdaScale the learning rate.
+        if self._awaiting is not None:
+            self._noise.observe(*self._awaiting, total_before / self._processes)
+            self.schedule.noise_scale = self._noise.value
+        self._awaiting = local, round(passes), self._record.cut.global_batch
+
+    @property
+    def _processes(self):
+        return self._world.size if self._world.collective else 1
 
     def wait_for_weights(self):
         """Wait until the weights of all updates started are there; raises what went wrong in them."""
@@ -467,13 +543,17 @@ class DynamicTrainer(gluon.Trainer):
     def state_dict(self):
         """The numbers of optimizer and schedule, as JSON values; arrays are in `state_arrays`."""
         return {'update': self.update_count, 'optimizer': optimizers.settings(self._optimizer),
-                'schedule': self.schedule.state_dict(), 'states': self.state_indices()}
+                'schedule': self.schedule.state_dict(), 'states': self.state_indices(),
+                'noise': None if self._noise is None else self._noise.state_dict()}
 
     def load_state_dict(self, saved):
         """Take up what `state_dict` gave; makes the optimizer state, whose arrays the caller then fills."""
         self.update_count = saved['update']
         optimizers.load_settings(self._optimizer, saved['optimizer'], self._contexts[0].device_id)
         self.schedule.load_state_dict(saved['schedule'])
+        if self._noise is not None and saved.get('noise') is not None:
+            self._noise.load_state_dict(saved['noise'])
+            self.schedule.noise_scale = self._noise.value
         self.make_states(saved['states'])
 
     def set_learning_rate(self, lr):

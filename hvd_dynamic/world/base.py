@@ -41,6 +41,8 @@ class World(abc.ABC):
         Whether this worker is in a world at present.
     fits : callable
         Whether training is possible with a number of workers; newcomers that are too many wait.
+    position : callable
+        Where the training is: samples seen, and samples an epoch.
     """
 
     elastic = False
@@ -50,6 +52,7 @@ class World(abc.ABC):
         self.generation = 0
         self.joined = False
         self.fits = lambda size: True
+        self.position = lambda: (0, 1)
         host = os.environ.get('HOROVOD_HOSTNAME') or socket.gethostname()
         slot = os.environ.get('HOROVOD_LOCAL_RANK', '0')
         self.member = Member(f'{host}:{slot}', os.urandom(8).hex())

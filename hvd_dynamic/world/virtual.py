@@ -11,14 +11,17 @@ class VirtualWorld(World):
     """N workers in one process: the mathematics of a job of N workers without a cluster.
 
     The process computes each worker's local batch one after the other (BatchNorm sees each batch by itself) and sums
-    the gradients: one update, of N local batches, as N workers would do it. (Running statistics see N batches an update,
-    where each real worker sees one and they are averaged later.) Of size 1 it is what a script runs in
-    that was started without a launcher. No collective is ever called.
+    the gradients: one update, of N local batches, as N workers would do it. Running statistics are the mean over the
+    workers (`hvd_dynamic.workerstats`). Of size 1 it is what a script runs in that was started without a launcher. No
+    collective is ever called.
 
     Parameters
     ----------
     size : int, default 1
         Number of workers, >= 1.
+    trace : hvd_dynamic.traces.Trace, optional
+        Have so many workers as it says, each size from the first commit on at which its progress is reached; in place of
+        `size`.
 
     Examples
     --------
@@ -34,10 +37,11 @@ class VirtualWorld(World):
     elastic = True
     collective = False
 
-    def __init__(self, size=1):
+    def __init__(self, size=1, trace=None):
         super().__init__()
-        self._next_size = _checked(size)
-        self.size = size
+        self._trace = trace
+        self._next_size = _checked(size if trace is None else trace.sizes[0])
+        self.size = self._next_size
 
     @property
     def ranks(self):
@@ -52,9 +56,16 @@ class VirtualWorld(World):
 
     def resize(self, size):
         """Announce a new world size, as a discovery script would."""
+        if self._trace is not None:
+            raise RuntimeError('this VirtualWorld follows a trace, which decides its size; make one with VirtualWorld(size)')
         self._next_size = _checked(size)
 
+    def _follow(self):
+        if self._trace is not None:
+            self._next_size = self._trace.size_at(*self.position())
+
     def join(self):
+        self._follow()
         self.size = self._next_size
         self.generation += 1
         self.joined = True
@@ -63,6 +74,7 @@ class VirtualWorld(World):
         self.joined = False
 
     def resize_pending(self):
+        self._follow()
         return self._next_size != self.size
 
     def allreduce_(self, array, name, priority=0):

@@ -145,7 +145,7 @@ def test_get_passes_arguments_on():
 
 
 @pytest.mark.parametrize('call, message', [
-    (lambda: policies.get('smoth'), "policy must be one of compensated, fixed-global-batch, linear, "
+    (lambda: policies.get('smoth'), "policy must be one of adascale, compensated, fixed-global-batch, linear, "
      "linear-uncorrected, smooth, smooth-compensated, got 'smoth' (did you mean 'smooth'?)"),
     (lambda: policies.get('xyzzy'), "got 'xyzzy'"),
     (lambda: policies.get('linear', updates=3), "policy 'linear' has no argument 'updates'; it has scaling"),

@@ -40,7 +40,7 @@ def test_metrics_line_has_all_fields(tmp_path):
     line, = read_lines(tmp_path / 'metrics.jsonl')
     assert line.pop('time') > 1.6e9
     assert line == {'update': 1, 'epoch': 0, 'samples': 4, 'world_size': 2, 'global_batch': 4, 'lr': 0.1, 'lr_scale': 2.0,
-                    'momentum_scale': 0.5, 'loss': 0.5, 'step_seconds': 0.01}
+                    'momentum_scale': 0.5, 'loss': 0.5, 'step_seconds': 0.01, 'noise_scale': None}
 
 
 @pytest.mark.parametrize('loss', [None, float('nan'), float('inf')])
