@@ -81,13 +81,15 @@ class Policy:
         scaling = default_scaling if self.scaling == 'auto' else self.scaling
         return math.sqrt(k) if scaling == 'sqrt' else float(k)
 
-    def transition_updates(self, ratio):
+    def transition_updates(self, ratio, global_batch=None):
         """In how many updates s moves to its target.
 
         Parameters
         ----------
         ratio : float
             New global batch over old global batch, > 0.
+        global_batch : int, optional
+            The new global batch, in samples; needed by transitions whose length is given in samples.
 
         Returns
         -------
@@ -189,27 +191,39 @@ class Smooth(Policy):
     ----------
     updates : int, optional
         T, the length of a transition in updates, >= 1. Default: 8 x new batch / old batch.
+    samples : int, optional
+        The length of a transition in samples, >= 1, in place of `updates`: the same progress whatever the batch.
 
     Raises
     ------
     ValueError
-        If `updates` is not a positive integer.
+        If `updates` or `samples` is not a positive integer, or both are given.
 
     Examples
     --------
     >>> Smooth().transition_updates(16.0), Smooth().transition_updates(1 / 16)
     (128, 1)
+    >>> Smooth(samples=1000).transition_updates(16.0, global_batch=256)
+    4
     >>> [Smooth().ramp(1.0, 2.0, i, 4) for i in (1, 2, 3, 4)]
     [1.25, 1.5, 1.75, 2.0]
     """
 
     updates: int | None = None
+    samples: int | None = None
 
     def __post_init__(self):
         super().__post_init__()
         _check_updates(self.updates)
+        samples = self.samples
+        if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
+            raise ValueError(f'samples must be a positive integer, the length of a transition, got {samples!r}')
+        if samples is not None and self.updates is not None:
+            raise ValueError(f'updates={self.updates} and samples={samples} are both given; a transition has one length')
 
-    def transition_updates(self, ratio):
+    def transition_updates(self, ratio, global_batch=None):
+        if self.samples is not None:
+            return max(1, math.ceil(self.samples / global_batch))
         return self.updates if self.updates is not None else max(1, round(8 * ratio))
 
 
@@ -313,7 +327,7 @@ def get(name, **arguments):
     Examples
     --------
     >>> get('smooth', updates=16)
-    Smooth(scaling='auto', updates=16)
+    Smooth(scaling='auto', updates=16, samples=None)
     """
     if name not in POLICIES:
         close = difflib.get_close_matches(str(name), POLICIES, n=1)

@@ -90,7 +90,7 @@ class ElasticSampler:
 
     # -- the world ---------------------------------------------------------------------------------------------
 
-    def set_world(self, size, ranks):
+    def set_world(self, size, ranks, one_pass=False):
         """Cut the stream among `size` workers from here on; this process serves `ranks` of them.
 
         Parameters
@@ -99,12 +99,14 @@ class ElasticSampler:
             World size.
         ranks : sequence of int
             The ranks served here: one in a real job, all of them in a `VirtualWorld`.
+        one_pass : bool, default False
+            Compute the batches of all `ranks` as one.
         """
         why_not = self._why_not(size)
         if why_not:
             raise ValueError(why_not)
         self.size = size
-        self.ranks = tuple(ranks)
+        self.ranks, self._one_pass = tuple(ranks), one_pass
         self._resumed = True
 
     def fits(self, size):
@@ -183,13 +185,14 @@ class ElasticSampler:
 
     def passes_by_worker(self, update):
         """The same, in one list for each rank that this process serves."""
+        if self._one_pass:
+            return [[update.global_batch]]
         return [self._pass_sizes(update.counts[rank]) for rank in self.ranks]
 
     @property
     def most_passes(self):
         """Batches that this process computes for a full update; no other update takes more."""
-        full = self._full_counts()
-        return sum(len(self._pass_sizes(full[rank])) for rank in self.ranks)
+        return len(self.passes(Update(0, 0, self._full_counts(), 0)))
 
     def _pass_sizes(self, count):
         limit = self._max_local_batch or count
@@ -262,7 +265,9 @@ class ElasticSampler:
     def _batches(self):
         cursor = self._cursor
         while (update := self._update_at(cursor)) is not None:
-            for rank in self.ranks:
+            if self._one_pass:
+                yield self._stream(update.start, update.global_batch).tolist()
+            for rank in () if self._one_pass else self.ranks:
                 offset, count = update.part(rank)
                 samples = self._stream(update.start + offset, count)
                 for size in self._pass_sizes(count):

@@ -146,7 +146,7 @@ class DynamicSchedule:
             self._start = self._scale
             self._target = self._target_for(global_batch)
             self._done = 0
-            self._updates = self.policy.transition_updates(global_batch / self._global_batch)
+            self._updates = self.policy.transition_updates(global_batch / self._global_batch, global_batch)
         self._global_batch = global_batch
 
     def _target_for(self, global_batch):

@@ -223,7 +223,7 @@ class GluonState:
                     self._run_log.recover(meeting.update, sampler, gone)
                 self._run_log.settle(meeting.update, sampler, mine)
             self._run_log.begin_round(meeting.update)
-        sampler.set_world(world.size, world.ranks)
+        sampler.set_world(world.size, world.ranks, world.one_pass)
         old_batch, old_lr = schedule.global_batch, schedule.lr_scale and schedule.base_lr() * schedule.lr_scale
         schedule.set_global_batch(sampler.global_batch)
         self._slots, self._old_members, self._worlds = meeting.slots, meeting.new, meeting.worlds

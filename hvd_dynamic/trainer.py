@@ -141,6 +141,9 @@ class DynamicTrainer(gluon.Trainer):
 
     def attach(self, world, sampler, statistics):
         """Called by `GluonState`: where the updates happen, what they are made of, and the workers' running statistics."""
+        if self._noise is not None and world.one_pass:
+            raise ValueError('the noise scale cannot be measured with VirtualWorld(one_pass=True), which does not see each '
+                             "worker's gradients: leave one_pass out")
         self._world, self._sampler, self._statistics = world, sampler, statistics
 
     def begin_round(self):

@@ -41,11 +41,14 @@ class World(abc.ABC):
         Whether this worker is in a world at present.
     fits : callable
         Whether training is possible with a number of workers; newcomers that are too many wait.
+    one_pass : bool
+        Whether this process computes all its workers' batches in one pass (only in a `VirtualWorld`).
     position : callable
         Where the training is: samples seen, and samples an epoch.
     """
 
     elastic = False
+    one_pass = False
 
     def __init__(self):
         self.rank, self.size, self.local_rank = 0, 1, 0

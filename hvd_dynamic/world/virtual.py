@@ -22,6 +22,9 @@ class VirtualWorld(World):
     trace : hvd_dynamic.traces.Trace, optional
         Have so many workers as it says, each size from the first commit on at which its progress is reached; in place of
         `size`.
+    one_pass : bool, default False
+        Compute the batches of all workers as one, which is quicker. The same only for networks in which the samples of a
+        batch do not influence each other: without BatchNorm. The noise scale cannot be measured then.
 
     Examples
     --------
@@ -37,8 +40,9 @@ class VirtualWorld(World):
     elastic = True
     collective = False
 
-    def __init__(self, size=1, trace=None):
+    def __init__(self, size=1, trace=None, one_pass=False):
         super().__init__()
+        self.one_pass = bool(one_pass)
         self._trace = trace
         self._next_size = _checked(size if trace is None else trace.sizes[0])
         self.size = self._next_size

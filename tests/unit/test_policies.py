@@ -112,6 +112,13 @@ def test_smooth_takes_8_updates_times_the_ratio_by_default(ratio, updates):
     assert policies.SmoothCompensated().transition_updates(ratio) == updates
 
 
+def test_transition_in_samples_is_the_same_progress_whatever_the_batch():
+    schedule = begun(policies.Smooth(samples=1000), 64)
+    for batch, updates in ((256, 4), (512, 2), (64, 16), (2048, 1)):
+        schedule.set_global_batch(batch)
+        assert schedule.updates_to_target == updates
+
+
 def test_default_transition_of_a_second_resize_goes_by_its_own_ratio():
     schedule = begun(policies.Smooth(), 64)
     schedule.set_global_batch(128)
@@ -158,6 +165,8 @@ def test_get_passes_arguments_on():
      'for no limit, got 0'),
     (lambda: policies.FixedGlobalBatch(max_local_batch='8'), "got '8'"),
     (lambda: policies.FixedGlobalBatch(scaling='log'), "got 'log'"),
+    (lambda: policies.Smooth(samples=0), 'samples must be a positive integer, the length of a transition, got 0'),
+    (lambda: policies.Smooth(updates=8, samples=100), 'updates=8 and samples=100 are both given'),
 ])
 def test_bad_arguments_are_refused_by_name(call, message):
     with pytest.raises(ValueError) as caught:
@@ -167,7 +176,7 @@ def test_bad_arguments_are_refused_by_name(call, message):
 
 def test_a_new_policy_is_one_small_class():
     class ByRatio(policies.Policy):
-        def transition_updates(self, ratio):
+        def transition_updates(self, ratio, global_batch=None):
             return 2
 
         def ramp(self, start, target, done, updates):
