@@ -1,7 +1,7 @@
 """The reference learning rate of a task: ``python -m benchmarks.lr_parts.reference [TASK ...]``.
 
-Static runs at 8 workers with several rates, on seeds that the comparison does not use. The rule: the smallest rate whose mean
-final metric is within half a point of the best one's, so that twice and four times as much can still be trained with.
+Static runs at 8 workers with several rates, on seeds that the comparison does not use. The rule: the smallest rate whose
+mean final metric is within half a point of the best one's, so that twice and four times as much can still be trained with.
 """
 
 import logging
