@@ -149,6 +149,12 @@ def summary(run):
         rows['downtime of a resize'] = (f'median {np.median(run.downtimes):.2f} s, '
                                         f'longest {max(run.downtimes):.2f} s, '
                                         f'in all {sum(run.downtimes):.2f} s')
+    noise = run['noise_scale'][np.isfinite(run['noise_scale'])]
+    if len(noise):
+        batch = run['global_batch'][np.isfinite(run['noise_scale'])][-1]
+        rows['gradient noise scale at the end'] = (
+            f'{_digits(noise[-1])} samples; at a global batch of {batch:,.0f} a sample is worth '
+            f'{100 * noise[-1] / (noise[-1] + batch):.0f} % of one in a small batch')
     if len(loss):
         tail = loss[-max(5, len(loss) // 60):]
         rows['training loss at the end'] = f'{tail.mean():.4g} (mean of the last {len(tail):,})'

@@ -45,19 +45,20 @@ def draw(run):
     figure = Figure(figsize=SIZE, dpi=DPI, facecolor='white')
     FigureCanvasAgg(figure)
     marks = _marks(run)
+    draw_panels = [_draw_world_size, _draw_lr, _draw_loss, _draw_throughput]
     heights = [0.4 if marks else 0.02, 1, 1.1, 1.5, 1.1]
-    grid = figure.add_gridspec(5, 1, height_ratios=heights, hspace=0.11,
+    if np.isfinite(run['noise_scale']).any():
+        draw_panels.append(_draw_noise)
+        heights.append(1.1)
+    grid = figure.add_gridspec(len(heights), 1, height_ratios=heights, hspace=0.11,
                                left=LEFT, right=RIGHT, bottom=BOTTOM, top=0.905)
     lane = figure.add_subplot(grid[0])
-    panels = [figure.add_subplot(grid[row], sharex=lane) for row in range(1, 5)]
+    panels = [figure.add_subplot(grid[row], sharex=lane) for row in range(1, len(heights))]
     lane.set_xlim(run.start, max(run.end, run.start + 1))
 
-    for panel in panels:
+    for panel, draw_panel in zip(panels, draw_panels):
         _style(panel)
-    _draw_world_size(panels[0], run)
-    _draw_lr(panels[1], run)
-    _draw_loss(panels[2], run)
-    _draw_throughput(panels[3], run)
+        draw_panel(panel, run)
     _draw_marks(lane, run, marks)
     _draw_epochs(lane, run)
 
@@ -245,6 +246,17 @@ def _draw_throughput(axes, run):
     axes.plot(samples, rates, color=MAIN, linewidth=1.8)
     axes.set_ylim(0, 1.12 * rates.max())
     axes.yaxis.set_major_formatter(ticker.EngFormatter(sep=''))
+
+
+def _draw_noise(axes, run):
+    """The gradient noise scale, and dashed the global batch: below it a larger world pays, far above it does not."""
+    _label(axes, 'noise scale')
+    known = np.isfinite(run['noise_scale']) & (run['noise_scale'] > 0)
+    edges = np.append(run.start, run['samples'])
+    _steps(axes, edges, run['global_batch'], color=GREY, linewidth=1.2, linestyle=(0, (4, 2)))
+    axes.plot(run['samples'][known], run['noise_scale'][known], color=MAIN, linewidth=1.8)
+    axes.set_yscale('log')
+    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
 
 
 def _draw_marks(lane, run, marks):

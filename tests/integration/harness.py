@@ -34,9 +34,12 @@ class Job:
     options : sequence of str
         Further ones of horovodrun's.
     min_np : int
+    discovery : str
+        A command to discover hosts by, in place of what `set_hosts` says.
     """
 
-    def __init__(self, folder, hosts, script=WORKER, arguments=(), environment=None, elastic=True, options=(), min_np=1):
+    def __init__(self, folder, hosts, script=WORKER, arguments=(), environment=None, elastic=True, options=(), min_np=1,
+                 discovery=None):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.run_dir = self.folder / 'run'
@@ -48,7 +51,8 @@ class Job:
         size = sum(hosts.values())
         command = [str(Path(sys.executable).with_name('horovodrun')), '--network-interface', 'lo', '-np', str(size)]
         if elastic:
-            command += ['--min-np', str(min_np), '--max-np', '8', '--host-discovery-script', str(discover), *options]
+            command += ['--min-np', str(min_np), '--max-np', '8', '--host-discovery-script', discovery or str(discover),
+                        *options]
         else:
             command += ['-H', ','.join(f'{host}:{slots}' for host, slots in hosts.items())]
         command += [sys.executable, str(script), *map(str, arguments)]

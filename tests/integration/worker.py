@@ -201,6 +201,9 @@ if knob('REJOIN', 0):
     sys.exit()
 
 done = train(state)
+if knob('SAVE_WEIGHTS', 0) and dynamic.rank() == 0:
+    np.savez(os.path.join(RUN_DIR, 'weights-final.npz'), **{
+        f'{i}-{p.name.split("_", 1)[-1]}': p.data().asnumpy() for i, p in enumerate(net.collect_params().values())})
 assert done == state.updates
 report('end', digest=digest(), update=state.updates, samples=schedule.samples_seen, rank=dynamic.rank(), size=dynamic.size(),
        loss=float(loss_fn(net(mx.nd.array(X, dtype=DTYPE)).astype('float32'), mx.nd.array(Y)).mean().asscalar()))

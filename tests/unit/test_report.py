@@ -480,3 +480,17 @@ def test_drawing_leaves_pyplot_alone(drawn):
     drawn('three')
     pyplot = sys.modules.get('matplotlib.pyplot')
     assert pyplot is None or not pyplot.get_fignums()
+
+
+def test_noise_scale_gets_a_panel_and_a_row_only_where_it_was_measured(tmp_path):
+    lines = [metric_line(update, global_batch=64) for update in range(1, 41)]
+    write_lines(tmp_path / 'metrics.jsonl', lines)
+    run = read_run(tmp_path)
+    without = len(runpicture.draw(run).axes)
+    assert 'gradient noise scale at the end' not in summary(run)
+    write_lines(tmp_path / 'metrics.jsonl',
+                [{**line, 'noise_scale': 192.0 if line['update'] > 3 else None} for line in lines])
+    run = read_run(tmp_path)
+    assert len(runpicture.draw(run).axes) == without + 1
+    assert summary(run)['gradient noise scale at the end'] == (
+        '192 samples; at a global batch of 64 a sample is worth 75 % of one in a small batch')
