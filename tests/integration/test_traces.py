@@ -12,7 +12,7 @@ from harness import ROOT, WORKER, Job, read_lines, used_samples
 
 from hvd_dynamic import traces
 
-SETTINGS = {'EPOCHS': '12', 'SAMPLES': '203', 'BASE': 'cosine', 'PAUSE': '0.1', 'BATCH': '4', 'SAVE_WEIGHTS': '1'}
+SETTINGS = {'EPOCHS': '14', 'SAMPLES': '203', 'BASE': 'cosine', 'PAUSE': '0.05', 'BATCH': '4', 'SAVE_WEIGHTS': '1'}
 MEASURED = ('update', 'epoch', 'samples', 'world_size', 'global_batch', 'lr', 'lr_scale', 'momentum_scale')
 
 
@@ -27,6 +27,10 @@ def runs(tmp_path_factory):
     with Job(folder / 'job', {'localhost': 2}, environment=SETTINGS, discovery=command) as job:
         job.make('slow')                # until the newcomer is there, however long it takes to start
         job.wait_for_size(3, timeout=200)
+        job.remove('slow')
+        job.wait_for(lambda: job.metrics()[-1]['samples'] >= 8 * 203, 'the progress of the next change')
+        job.make('slow')                # until it is noticed
+        job.wait_for_size(1)
         job.remove('slow')
         job.status = job.finish()
         log = job.log()
