@@ -15,12 +15,12 @@ _WHERE = {
     'RunLog': 'runlog', 'SetupError': 'errors', 'World': 'world', 'VirtualWorld': 'world', 'HorovodWorld': 'world',
 }
 
-__all__ = ['__version__', 'policies', *_WHERE]
+__all__ = ['__version__', 'policies', 'adaptive', *_WHERE]
 
 
 def __getattr__(name):
-    if name == 'policies':
-        return import_module('.policies', __name__)
+    if name in ('policies', 'adaptive'):
+        return import_module('.' + name, __name__)
     if name in _WHERE:
         return getattr(import_module('.' + _WHERE[name], __name__), name)
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -8,7 +8,7 @@ import mxnet as mx
 from mxnet.base import MXNetError
 
 __all__ = ['is_collective_failure', 'drain', 'make_room_for_failures', 'JoinFailed', 'SetupError', 'HorovodStuck',
-           'JobFailed']
+           'JobFailed', 'PeerLost']
 
 # A peer that dies shows up as an MXNetError, at whatever waits next, with the text of Horovod, Gloo or NCCL in it. Names of
 # layers stand in such texts too, so a bare "gloo" is no sign.
@@ -25,6 +25,10 @@ class SetupError(ValueError):
 
 class JoinFailed(RuntimeError):
     """A round of the job could not be entered, because another worker was lost while it began."""
+
+
+class PeerLost(RuntimeError):
+    """Another worker was lost, as something else than a collective has shown."""
 
 
 class JobFailed(Exception):
@@ -54,7 +58,7 @@ def is_collective_failure(error):
     seen = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        if isinstance(error, JoinFailed) or type(error).__name__ == 'HorovodInternalError':
+        if isinstance(error, (JoinFailed, PeerLost)) or type(error).__name__ == 'HorovodInternalError':
             return True
         if isinstance(error, MXNetError) and _SIGNS.search(str(error)):
             return True

@@ -55,7 +55,7 @@ class RunLog:
             'world_size': record.world_size, 'global_batch': record.cut.global_batch, 'lr': record.decision.lr,
             'lr_scale': record.decision.lr_scale, 'momentum_scale': record.decision.momentum_scale,
             'loss': _finite(record.loss),
-            'step_seconds': record.seconds, 'noise_scale': _finite(record.noise_scale)}])
+            'step_seconds': record.seconds, 'noise_scale': _finite(record.noise_scale), **record.details}])
 
     def event(self, kind, update, **fields):
         """One line in events.jsonl."""

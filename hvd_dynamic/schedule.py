@@ -156,16 +156,17 @@ class DynamicSchedule:
             return self.policy.target(k, self.default_scaling, None if noise is None else noise / self.reference_batch)
         return self.policy.target(k, self.default_scaling)
 
-    def base_lr(self):
-        """The base schedule at the present progress, before the policy's scale."""
+    def base_lr(self, samples=None):
+        """The base schedule, before the policy's scale, when `samples` have been seen (default: as many as there were)."""
+        samples = self._samples if samples is None else samples
         if self._kind == 'constant':
             return float(self._base)
         if self._kind == 'updates':
-            return _checked_lr(_read(self._live, self._samples / self.reference_batch), self._base)
+            return _checked_lr(_read(self._live, samples / self.reference_batch), self._base)
         if not self.samples_per_epoch:
             raise ValueError('samples_per_epoch is not known: a base schedule that is a function of epochs needs '
                              'DynamicSchedule(..., samples_per_epoch=N), or a GluonState with a sampler')
-        return _checked_lr(self._base(self._samples / self.samples_per_epoch), self._base)
+        return _checked_lr(self._base(samples / self.samples_per_epoch), self._base)
 
     def advance(self, samples):
         """The decision for the update at hand, which uses `samples` samples; then count it.

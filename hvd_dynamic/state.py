@@ -501,6 +501,7 @@ class GluonState:
             'batch_size of the sampler': sampler.batch_size,
             'seed of the sampler': sampler.seed,
             'shuffle of the sampler': sampler.shuffle,
+            **self._trainer.arguments(sampler),
         }
 
     def _describe_parameters(self):

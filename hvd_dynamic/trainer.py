@@ -6,7 +6,7 @@ import itertools
 import logging
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import mxnet as mx
 import numpy as np
@@ -42,6 +42,7 @@ class UpdateRecord:
     loss: float | None = None
     seconds: float | None = None
     noise_scale: float | None = None
+    details: dict = field(default_factory=dict)     # more for the log
 
 
 class DynamicTrainer(gluon.Trainer):
@@ -145,6 +146,10 @@ class DynamicTrainer(gluon.Trainer):
             raise ValueError('the noise scale cannot be measured with VirtualWorld(one_pass=True), which does not see each '
                              "worker's gradients: leave one_pass out")
         self._world, self._sampler, self._statistics = world, sampler, statistics
+
+    def arguments(self, sampler):
+        """What must be the same on all workers, besides optimizer and schedule, by name."""
+        return {}
 
     def begin_round(self):
         """A new world has been entered, or the last commit restored: nothing is in flight any more."""
