@@ -98,6 +98,8 @@ class Dispatcher:
             For arguments out of range.
         """
         self._check(rank, epoch, position, count)
+        if position == (epoch + 1) * self._mega.length:
+            return None         # while others are in the next epoch already
         with self._lock:
             if epoch != self._epoch:
                 self._epoch, self._open, self._at = epoch, {}, {}

@@ -200,8 +200,8 @@ class AdaptiveSampler(ElasticSampler):
         at = self._cursor
         if self.next_update() is not None and self.megabatches.at(at).start != at:
             raise ValueError(f'mega_batch={self.mega_batch} does not fit: the state to be taken up is at sample '
-                             f'{at % self.length} of its epoch, within one of these mega-batches; use the mega_batch that it '
-                             f'was made with')
+                             f'{at % self.length} of its epoch, within one of these mega-batches; use the mega_batch that '
+                             f'it was made with')
         self._forget()
 
     def __iter__(self):

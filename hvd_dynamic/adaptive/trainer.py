@@ -11,6 +11,7 @@ import mxnet as mx
 import numpy as np
 
 from .. import errors, optimizers
+from ..schedule import Decision
 from ..trainer import _URGENT, _URGENT_AFTER_SECONDS, DynamicTrainer, UpdateRecord
 from ..updater import Updater
 from . import service
@@ -143,13 +144,12 @@ class AdaptiveTrainer(DynamicTrainer):
         done = {rank: spans for rank, spans in enumerate(map(json.loads, told)) if spans}
         left = 0 if cut is None else cut.global_batch - sum(count for spans in done.values() for _, count in spans)
         # Every worker takes at least one more batch.
-        if not done or left < self._world.size * self._sampler.min_batch or self._sampler.scheduling == 'static':
-            done, mine = {}, None
-        self._replica = mine
+        kept = left >= self._world.size * self._sampler.min_batch and self._sampler.scheduling == 'dynamic'
         if done and self._world.rank == 0:
-            log.info('%d samples of the mega-batch are done; %d are left, or handed out again', cut.global_batch - left,
-                     left)
-        return done
+            again = f'{left} are left, or handed out again' if kept else f'all {cut.global_batch} are handed out again'
+            log.info('%d samples of the mega-batch were done; %s', cut.global_batch - left, again)
+        self._replica = mine if kept else None
+        return done if kept else {}
 
     # -- the step loop -------------------------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class AdaptiveTrainer(DynamicTrainer):
             self._merged = [array.copy() for array in self._trained_arrays()]
         cut, schedule = self._cut(), self.schedule
         self._began = time.monotonic()
-        self._record = UpdateRecord(self.update_count + 1, cut, None, self._world.size,
+        self._record = UpdateRecord(self.update_count + 1, cut, Decision(schedule.base_lr(), 1.0, 1.0), self._world.size,
                                     schedule.samples_seen + cut.global_batch, time.perf_counter())
 
     def _trained(self):
@@ -346,9 +346,12 @@ class AdaptiveTrainer(DynamicTrainer):
 
     def _keep_replica(self):
         record = self._record
-        if not record.cut.spans:        # others may have merged, and know it
+        if not record.cut.spans:
             record.cut = with_spans(record.cut, [self._spans if rank == self._world.rank else ()
                                                  for rank in range(self._world.size)])
+        # It counts as begun no more, for it is gone on with; but others may have merged, and then it was done.
+        self._confirmed.append(record)
+        self._record = None
         loss = None if self._loss_sum is None else float(self._loss_sum.asscalar())
         if self._lr_scale_of_state != 1.0:
             self._scale_momentum(1.0 / self._lr_scale_of_state)
