@@ -1,0 +1,1 @@
+"""Extreme classification: many labels, sparse features, four ways to train on many workers."""
