@@ -123,12 +123,49 @@ def parse(argv=None):
         help='take this part of each label away and spread it over all classes (0.1 if no number follows)',
     )
     common.add_elastic_flags(parser)
+    add = parser.add_argument_group('workers of unequal speed').add_argument
+    add(
+        '--algorithm',
+        choices=('sync', 'adaptive'),
+        default='sync',
+        help='adaptive: each worker trains at its own pace, models are merged (docs/adaptive.md); --lr is then for a '
+        'batch of --reference-batch samples on one worker; default: %(default)s',
+    )
+    add(
+        '--mega-batch',
+        type=common.positive_int(6400),
+        metavar='N',
+        help='samples between two merges (adaptive; default: 100 times --batch-size)',
+    )
+    add(
+        '--min-batch',
+        type=common.positive_int(8),
+        metavar='N',
+        help='a worker\'s smallest batch; the largest is --batch-size (adaptive; default: an eighth of that)',
+    )
     common.add_output_flags(parser)
     common.add_checkpoint_flags(parser)
     args = parser.parse_args(argv)
     _check_dataset(parser, args)
+    _check_algorithm(parser, args)
     common.complete(parser, args, DEFAULTS[args.dataset])
+    args.min_batch = args.min_batch or max(1, args.batch_size // 8)
+    args.mega_batch = args.mega_batch or 100 * args.batch_size
     return args
+
+
+def _check_algorithm(parser, args):
+    if args.algorithm == 'adaptive':
+        if args.policy != 'smooth' or args.transition_updates is not None:
+            flag = '--policy' if args.policy != 'smooth' else '--transition-updates'
+            parser.error(
+                f'argument {flag}: has no effect with --algorithm adaptive, where the learning rate follows '
+                "each worker's own batch; leave it out"
+            )
+        return
+    for flag, value in (('--mega-batch', args.mega_batch), ('--min-batch', args.min_batch)):
+        if value is not None:
+            parser.error(f'argument {flag}: has no effect with --algorithm sync, only with adaptive; leave it out')
 
 
 def _check_dataset(parser, args):

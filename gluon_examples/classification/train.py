@@ -52,13 +52,16 @@ def main(argv=None):
 
     with told_in_one_line('train', ValueError):
         # 1 one order of samples, whoever computes them
-        sampler = dynamic.ElasticSampler(len(data.train), batch_size=args.batch_size, seed=args.seed)
-        loader = gluon.data.DataLoader(data.train, batch_sampler=sampler, num_workers=args.num_workers)
+        sampler = make_sampler(args, len(data.train))
+        loader = gluon.data.DataLoader(data.train, batch_sampler=sampler, num_workers=args.num_workers,
+                                       prefetch=1 if args.algorithm == 'adaptive' and args.num_workers else None)
         # 2 a learning rate that follows the number of workers
-        schedule = dynamic.DynamicSchedule(base_schedule(args), args.reference_batch, policy=policy(args))
+        adaptive = args.algorithm == 'adaptive'
+        schedule = dynamic.DynamicSchedule(base_schedule(args), args.reference_batch, policy=dynamic.adaptive.ByLocalBatch(
+            args.scaling) if adaptive else policy(args))
         # 3 gradients summed over the workers
-        trainer = dynamic.DynamicTrainer(net.collect_params(), args.optimizer, optimizer_options(args),
-                                         schedule=schedule)
+        kind = dynamic.adaptive.AdaptiveTrainer if adaptive else dynamic.DynamicTrainer
+        trainer = kind(net.collect_params(), args.optimizer, optimizer_options(args), schedule=schedule)
         # 4 all that a newcomer needs
         state = dynamic.GluonState(net=net, trainer=trainer, sampler=sampler, run_log=written,
                                    checkpoint_dir=args.checkpoint_dir, keep_checkpoints=args.keep_checkpoints,
@@ -103,6 +106,14 @@ def picture_size(args):
     """The flags about the size of pictures that were given."""
     given = {'input_size': args.input_size, 'crop_ratio': args.crop_ratio}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def make_sampler(args, samples):
+    """The order of samples, dealt out alike or to whoever is free."""
+    if args.algorithm == 'adaptive':
+        return dynamic.adaptive.AdaptiveSampler(samples, args.mega_batch, args.min_batch, args.batch_size,
+                                                seed=args.seed)
+    return dynamic.ElasticSampler(samples, batch_size=args.batch_size, seed=args.seed)
 
 
 if __name__ == '__main__':

@@ -53,6 +53,9 @@ class Dispatcher:
         Samples that are kept back for a worker that has had none.
     scheduling : {'dynamic', 'static'}, default 'dynamic'
         ``static``: a mega-batch is dealt out beforehand in equal parts, one for each worker.
+    taper : bool, default False
+        Give smaller and smaller batches (down to `min_batch`) when the end of a mega-batch comes near, so that nobody waits
+        long for the last one to finish: at most half of what is left, divided by the number of workers.
     done : dict of int to list of (int, int), optional
         What workers (by rank) have done of the first mega-batch to be handed out, as (start, count); it is not handed out.
 
@@ -68,11 +71,11 @@ class Dispatcher:
     Batch(number=0, start=8, count=2)
     """
 
-    def __init__(self, mega, workers, min_batch, scheduling='dynamic', done=None):
+    def __init__(self, mega, workers, min_batch, scheduling='dynamic', done=None, taper=False):
         self._mega, self._workers, self._min_batch = mega, workers, min_batch
         self._static = scheduling == 'static'
         self._lock = threading.Lock()
-        self._done = done or {}
+        self._done, self._taper = done or {}, taper and not self._static
         self._epoch, self._open, self._at = None, {}, {}
 
     def take(self, rank, epoch, position, count):
@@ -128,7 +131,10 @@ class Dispatcher:
         if self._static:
             return part.left
         waiting = self._workers - len(part.served | {rank})
-        return part.left - waiting * self._min_batch
+        available = part.left - waiting * self._min_batch
+        if self._taper:
+            available = min(available, max(self._min_batch, part.left // (2 * self._workers)))
+        return available
 
     def _part(self, mega, rank):
         key = (mega.number, rank if self._static else 0)

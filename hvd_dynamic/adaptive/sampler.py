@@ -51,6 +51,9 @@ class AdaptiveSampler(ElasticSampler):
         False: every epoch has the order 0, 1, 2, ...
     scheduling : {'dynamic', 'static'}, default 'dynamic'
         ``static`` deals each mega-batch out in equal parts beforehand: plain model averaging, for comparison.
+    taper : bool, default True
+        Give out smaller and smaller batches, down to `min_batch`, towards the end of a mega-batch, so that nobody waits long
+        for the last worker. (The paper does not; its learning rate rule covers small batches.)
 
     Raises
     ------
@@ -65,7 +68,7 @@ class AdaptiveSampler(ElasticSampler):
     """
 
     def __init__(self, length, mega_batch, min_batch, max_batch, batch_size=None, seed=0, shuffle=True,
-                 scheduling='dynamic'):
+                 scheduling='dynamic', taper=True):
         BatchScaling(min_batch, max_batch)              # checks the range
         batch_size = max_batch if batch_size is None else batch_size
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or not min_batch <= batch_size <= max_batch:
@@ -79,7 +82,7 @@ class AdaptiveSampler(ElasticSampler):
         if scheduling not in SCHEDULINGS:
             raise ValueError(f'scheduling must be one of {", ".join(SCHEDULINGS)}, got {scheduling!r}')
         self.mega_batch, self.min_batch, self.max_batch = mega_batch, min_batch, max_batch
-        self.scheduling = scheduling
+        self.scheduling, self.taper = scheduling, bool(taper)
         self.local_batch = batch_size
         self._mega = None
         self._client = self._before_first = None
@@ -144,7 +147,7 @@ class AdaptiveSampler(ElasticSampler):
 
     def dispatcher(self, workers, done=None):
         """A `Dispatcher` of this sampler's samples for a number of workers, to which `done` has been done already."""
-        return Dispatcher(self.megabatches, workers, self.min_batch, self.scheduling, done)
+        return Dispatcher(self.megabatches, workers, self.min_batch, self.scheduling, done, self.taper)
 
     def connect(self, client, before_first):
         """Called by `AdaptiveTrainer` when a world has been entered: where batches come from. None is held any more.

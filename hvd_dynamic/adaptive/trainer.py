@@ -117,6 +117,7 @@ class AdaptiveTrainer(DynamicTrainer):
         self._check_sampler(sampler)
         return {'mega_batch of the sampler': sampler.mega_batch, 'min_batch of the sampler': sampler.min_batch,
                 'max_batch of the sampler': sampler.max_batch, 'scheduling of the sampler': sampler.scheduling,
+                'taper of the sampler': sampler.taper,
                 'beta': self._beta, 'at_bounds': self._at_bounds, 'merging': repr(self.merging)}
 
     def begin_round(self):

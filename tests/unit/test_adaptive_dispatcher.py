@@ -43,12 +43,12 @@ def walk(dispatcher, workers, mega, epoch, draw, batch):
 
 @settings(deadline=None)
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 400), st.integers(1, 150), st.randoms(use_true_random=False),
-       st.sampled_from(['dynamic', 'static']))
-def test_every_sample_once_and_every_worker_in_every_mega_batch(workers, least, length, size, chance, scheduling):
+       st.sampled_from(['dynamic', 'static']), st.booleans())
+def test_every_sample_once_and_every_worker_in_every_mega_batch(workers, least, length, size, chance, scheduling, taper):
     mega = MegaBatches(length, size)
     if mega.smallest < workers * least:
         return
-    dispatcher = Dispatcher(mega, workers, least, scheduling)
+    dispatcher = Dispatcher(mega, workers, least, scheduling, taper=taper)
     for epoch in (0, 1):
         taken = walk(dispatcher, workers, mega, epoch, chance.choice, lambda rank: chance.randint(least, 4 * least))
         samples = [s for batches in taken.values() for b in batches for s in range(b.start, b.start + b.count)]
@@ -64,6 +64,14 @@ def test_who_asks_more_often_gets_more():
     fast = [dispatcher.take(0, 0, 0, 10) for _ in range(8)]
     assert [b.count for b in fast] == [10] * 8
     assert dispatcher.take(1, 0, 0, 10).start == 80
+
+
+def test_batches_taper_off_towards_the_end():
+    dispatcher = Dispatcher(MegaBatches(100, 100), workers=2, min_batch=5, taper=True)
+    counts = []
+    while (batch := dispatcher.take(len(counts) % 2, 0, 0, 20)) is not None:
+        counts.append(batch.count)
+    assert sum(counts) == 100 and counts[0] == 20 and counts == sorted(counts, reverse=True) and counts[-2] == 5
 
 
 def test_static_parts_are_equal_whoever_asks():
