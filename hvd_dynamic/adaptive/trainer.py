@@ -108,10 +108,10 @@ class AdaptiveTrainer(DynamicTrainer):
 
     # -- the world -----------------------------------------------------------------------------------------------
 
-    def attach(self, world, sampler):
+    def attach(self, world, sampler, statistics):
         self._check_sampler(sampler)
         self._scaling = BatchScaling(sampler.min_batch, sampler.max_batch, self._beta, self._at_bounds)
-        super().attach(world, sampler)
+        super().attach(world, sampler, statistics)
 
     def arguments(self, sampler):
         self._check_sampler(sampler)

@@ -21,7 +21,8 @@ def sampler(size=2):
 def record(sampler, update, loss=0.5):
     cut = sampler.next_update()
     sampler.advance()
-    return UpdateRecord(update, cut, Decision(0.1, 2.0, 0.5), sampler.size, 4 * update, 0.0, loss, 0.01)
+    return UpdateRecord(update, cut, Decision(0.1, 2.0, 0.5), sampler.size, 4 * update, 0.0, loss=loss,
+                        seconds=0.01)
 
 
 def begun(log, updates, sampler, slots=('a:0', 'b:1')):
