@@ -321,7 +321,7 @@ def test_several_workers_do_what_one_does_with_the_whole_batch(size):
 
 
 @pytest.mark.parametrize('num_groups', [None, 0, 2, 3])
-def test_gradients_travel_once_and_with_an_update_nothing_else_but_four_numbers(num_groups):
+def test_gradients_travel_once_and_with_an_update_nothing_else_but_five_numbers(num_groups):
     group = Group(2)
     jobs = [Job(world=world, net=small_net(), reference=8) for world in group.worlds]
     plain = jobs[0].weights()
@@ -331,7 +331,7 @@ def test_gradients_travel_once_and_with_an_update_nothing_else_but_four_numbers(
         job.state = dynamic.GluonState(net=job.net, trainer=job.trainer, sampler=job.sampler, epoch=0)
     raise_errors(train(group, jobs, epochs=1))
     assert same(jobs) and not np.array_equal(plain[0], jobs[0].weights()[0])
-    assert group.bytes_of('grad') == 5 * (sum(w.nbytes for w in plain) + 4 * 4)
+    assert group.bytes_of('grad') == 5 * (sum(w.nbytes for w in plain) + 5 * 4)
     others = {name for name, _ in group.sent if not name.startswith(('grad', 'sync.'))}
     assert others == {'barrier', 'finish.weights'}
 
