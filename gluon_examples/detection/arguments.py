@@ -6,7 +6,7 @@ from gluon_examples.common import arguments as common
 from gluon_examples.detection import networks
 
 SCENES = 'digits-scenes'
-# GluonCV's, as the paper has them; those for the scenes were tried on scenes of the training digits, never on the test's.
+# GluonCV's; those for the scenes were tried on scenes of the training digits, never on the test's.
 _PICTURES = {
     'network': 'ssd_512_resnet50_v1',
     'batch_size': 8,

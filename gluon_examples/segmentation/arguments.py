@@ -5,7 +5,7 @@ import argparse
 from gluon_examples.common import arguments as common
 from gluon_examples.segmentation import networks
 
-# GluonCV's, as the paper has them; those for the scenes were tried on scenes of the training digits, never on the test's.
+# GluonCV's; those for the scenes were tried on scenes of the training digits, never on the test's.
 _PICTURES = {
     'network': 'fcn',
     'backbone': 'resnet50',
