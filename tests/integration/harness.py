@@ -164,8 +164,8 @@ class Job:
         self.wait_for(lambda: any(m['world_size'] == size and m['update'] > before for m in self.metrics()[-50:]),
                       f'an update with {size} workers was done', timeout)
 
-    def grow(self, hosts, timeout=120):
-        """Have more hosts, and wait until they take part; few updates are done meanwhile, however long they start."""
+    def resize(self, hosts, timeout=120):
+        """Have other hosts, and wait until they take part; few updates are done meanwhile, however long that takes."""
         self.make('slow')
         self.set_hosts(hosts)
         self.wait_for_size(sum(hosts.values()), timeout)

@@ -23,9 +23,9 @@ def job(tmp_path_factory):
         job.survivor = next(r['slot'] for r in job.reports('entered') if r['slot'] != job.first['slot'])
         job.wait_for_size(1)
         host = job.survivor.split(':')[0]
-        job.grow({host: 3})
+        job.resize({host: 3})
         job.wait_for_update(job.last_update() + 3)
-        job.grow({host: 2})     # a shrink, in fact
+        job.resize({host: 2})     # a shrink, in fact
         job.status = job.finish()
         yield job
 

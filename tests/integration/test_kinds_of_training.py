@@ -25,8 +25,7 @@ def test_newcomer_continues_bit_for_bit_as_a_survivor_does(kind, tmp_path):
     with Job(tmp_path, {'localhost': 1}, environment=settings) as job:
         for update, slots in ((10, 3), (35, 2)):
             job.wait_for_update(update)
-            job.set_hosts({'localhost': slots})
-            job.wait_for_size(slots)
+            job.resize({'localhost': slots})
         assert job.finish() == 0, job.log()[-3000:]
         assert 'Traceback' not in job.worker_log()
         rounds = {}
@@ -58,8 +57,7 @@ def test_fixed_global_batch_has_the_loss_curve_of_one_worker_over_all_resizes(tm
     with Job(tmp_path / 'job', {'localhost': 2}, environment={**settings, 'PAUSE': '0.04'}) as job:
         for update, slots in ((15, 3), (45, 1)):
             job.wait_for_update(update)
-            job.set_hosts({'localhost': slots})
-            job.wait_for_size(slots)
+            job.resize({'localhost': slots})
         assert job.finish() == 0, job.log()[-3000:]
         elastic = job.metrics()
     assert {m['world_size'] for m in elastic} == {1, 2, 3}

@@ -19,7 +19,7 @@ def job(tmp_path_factory):
                 job.set_hosts({'localhost': slots})
                 job.wait_for_size(slots)
             else:
-                job.grow({'localhost': slots})
+                job.resize({'localhost': slots})
         job.status = job.finish()
         yield job
 
