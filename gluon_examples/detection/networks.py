@@ -57,8 +57,9 @@ def ssd_tiny(classes):
         base_size=TINY_SIDE,
         features=lambda **_: TinyFeatures(),
         num_filters=[],
-        sizes=[13, 20, 29],
-        ratios=[[1, 0.65, 0.4]] * 2,
+        # Digits are from 9 to 31 pixels (the root of the area), and two thirds as wide as high.
+        sizes=[15, 25, 30],
+        ratios=[[0.65, 0.95, 0.45]] * 2,
         steps=[8, 16],
         classes=classes,
         anchor_alloc_size=8,

@@ -1,6 +1,7 @@
 """What SSD and YOLOv3 need of the images and boxes, and how each is trained: GluonCV's targets and losses.
 
-A task has `transform`, which makes a sample to train with of an image and its boxes; `batchify`; and `loss`.
+A task has `transform`, which makes a sample to train with of an image and its boxes; `batchify`, which makes a batch of samples;
+and `loss`.
 """
 
 import mxnet as mx
@@ -51,22 +52,27 @@ class SSDTask:
             _, _, anchors = net(nd.zeros((1, 3, side, side), ctx=_context(net), dtype=_dtype(net)))
         self._anchors = anchors.as_in_context(mx.cpu()).astype('float32')
         self._plain = FixedSize(side)
-        self._varied = SSDDefaultTrainTransform(side, side, self._anchors) if augment else None
+        self._vary = SSDDefaultTrainTransform(side, side) if augment else None
         # No sampling of negatives here, where the network's answers are not known; the loss does it.
         self._targets = SSDTargetGenerator(negative_mining_ratio=-1)
         self._loss = SSDMultiBoxLoss()
-        self.batchify = Tuple(Stack(), Stack(), Stack())
+        self._stack = Tuple(Stack(), Pad(pad_val=-1))
 
     def transform(self, image, boxes):
-        """Image, class target of each anchor (0: ground), box target of each."""
-        if self._varied is not None and len(boxes):
-            return self._varied(image, boxes)
-        if not len(boxes):      # GluonCV's generator would make targets of NaN
-            image, _ = self._plain(image, boxes)
-            return image, nd.zeros((self._anchors.shape[1],)), nd.zeros(self._anchors.shape[1:])
-        image, boxes = self._plain(image, boxes)
-        classes, shifts, _ = self._targets(self._anchors, None, nd.array(boxes[None, :, :4]), nd.array(boxes[None, :, 4:5]))
-        return image, classes[0], shifts[0]
+        """Image and boxes, as `FixedSize` gives them."""
+        return (self._vary if self._vary is not None and len(boxes) else self._plain)(image, boxes)
+
+    def batchify(self, samples):
+        """Images, class target of each anchor (0: ground), box target of each.
+
+        All images at once: GluonCV's generator is made of so many small operations that its time hardly depends on how many.
+        """
+        images, boxes = self._stack(samples)
+        boxes = boxes.as_in_context(mx.cpu())
+        classes, shifts, _ = self._targets(self._anchors, None, boxes[:, :, :4], boxes[:, :, 4:5])
+        # The generator makes targets of NaN for an image without any box.
+        empty = boxes[:, :, 4].max(axis=1) < 0
+        return images, *(nd.where(empty, nd.zeros_like(target), target) for target in (classes, shifts))
 
     def loss(self, net, images, class_targets, box_targets):
         """Loss of each image, and the number of matched anchors, by whose sum over all workers it is to be divided."""
