@@ -1,8 +1,6 @@
 """The flags of the classification recipe, and what each data set is trained with by default."""
 
-import argparse
-
-from gluon_examples.classification import datasets, networks
+from gluon_examples.classification import networks
 from gluon_examples.common import arguments as common
 
 # For CIFAR-10 and ImageNet the usual recipes, as GluonCV has them. Those for digits were chosen on a part of
@@ -48,12 +46,6 @@ DEFAULTS = {
 }
 
 
-class _ListNetworks(argparse.Action):
-    def __call__(self, parser, *_):
-        print('\n'.join(networks.names()))
-        parser.exit()
-
-
 def parse(argv=None):
     """Arguments of the recipe, all of them checked; a fault ends the program with one line and status 2.
 
@@ -66,30 +58,11 @@ def parse(argv=None):
     -------
     argparse.Namespace
     """
-    parser = argparse.ArgumentParser(
-        prog='train',
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=common.defaults_table(DEFAULTS, list(_GREY)),
-        description=(
-            'Train an image classifier, alone or with workers that come and go:\n'
-            '  python -m gluon_examples.classification.train\n'
-            '  horovodrun -np 2 --min-np 1 --max-np 4 --host-discovery-script SCRIPT \\\n'
-            '      python -m gluon_examples.classification.train'
-        ),
-    )
-    group = parser.add_argument_group('data and network')
-    add = group.add_argument
-    add(
-        '--dataset',
-        default='digits',
-        metavar='NAME',
-        help=f'one of {", ".join(datasets.NAMES)}; default: %(default)s, which needs no files',
-    )
-    add('--data-dir', metavar='DIR', help='folder with the files of the data set; nothing is ever downloaded')
+    parser, add = common.recipe_parser('an image classifier', 'classification', DEFAULTS, 'digits')
     add('--network', '--model', metavar='NAME', help=f"{networks.DIGITS_CNN}, or any of GluonCV's classifiers")
     add(
         '--list-networks',
-        action=_ListNetworks,
+        action=common.listing(networks.names),
         nargs=0,
         help='print all names that --network takes, and stop',
     )
@@ -111,7 +84,6 @@ def parse(argv=None):
         metavar='N',
         help='number of classes (rec; default: found by reading all labels first)',
     )
-    common.add_training_flags(parser)
     add = parser.add_argument_group('loss').add_argument
     add(
         '--label-smoothing',
@@ -122,7 +94,6 @@ def parse(argv=None):
         metavar='E',
         help='take this part of each label away and spread it over all classes (0.1 if no number follows)',
     )
-    common.add_elastic_flags(parser)
     add = parser.add_argument_group('workers of unequal speed').add_argument
     add(
         '--algorithm',
@@ -143,8 +114,6 @@ def parse(argv=None):
         metavar='N',
         help='a worker\'s smallest batch; the largest is --batch-size (adaptive; default: an eighth of that)',
     )
-    common.add_output_flags(parser)
-    common.add_checkpoint_flags(parser)
     args = parser.parse_args(argv)
     _check_dataset(parser, args)
     _check_algorithm(parser, args)

@@ -15,6 +15,7 @@ _WITH_MOMENTUM = ('sgd', 'nag', 'lars')
 LR_MODES = ('step', 'poly', 'cosine')
 _MOMENTUM = 0.9
 _ADAM_LR = 0.001
+_SCENES = 6000
 _STEPS_AT = (0.5, 0.75)  # of the epochs, unless --lr-decay-epoch says otherwise
 
 
@@ -85,20 +86,73 @@ def epochs(text):
     return values
 
 
-def add_data_flags(add, datasets, without_files):
-    """Which data set, where it is, and what becomes of bad images; `add` is a parser's or group's `add_argument`."""
+def listing(names):
+    """An action for `add_argument` that prints what ``names()`` gives, a line each, and stops."""
+
+    class List(argparse.Action):
+        def __call__(self, parser, *_):
+            print('\n'.join(names()))
+            parser.exit()
+
+    return List
+
+
+def recipe_parser(trains, module, defaults, without_files, scenes=False):
+    """A parser with all flags that the recipes for vision share.
+
+    Parameters
+    ----------
+    trains : str
+        Completes "Train ...".
+    module : str
+        The recipe's package.
+    defaults : dict of str to dict
+        By data set, the values of flags that are left out.
+    without_files : str
+        The data set that needs no files.
+    scenes : bool, default False
+        Whether that is made of scenes; then there are --scenes, --skip-bad, --pretrained-root and --save-samples.
+
+    Returns
+    -------
+    argparse.ArgumentParser
+    callable
+        The `add_argument` of its group "data and network", for the recipe's own flags.
+    """
+    parser = argparse.ArgumentParser(
+        prog='train',
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_defaults_table(defaults),
+        description=(
+            f'Train {trains}, alone or with workers that come and go:\n'
+            f'  python -m gluon_examples.{module}.train\n'
+            '  horovodrun -np 2 --min-np 1 --max-np 4 --host-discovery-script SCRIPT \\\n'
+            f'      python -m gluon_examples.{module}.train'
+        ),
+    )
+    add = parser.add_argument_group('data and network').add_argument
     add(
         '--dataset',
         default=without_files,
         metavar='NAME',
-        help=f'one of {", ".join(datasets)}; default: %(default)s, which needs no files',
+        help=f'one of {", ".join(defaults)}; default: %(default)s, which needs no files',
     )
     add('--data-dir', metavar='DIR', help='folder with the files of the data set; nothing is ever downloaded')
+    if scenes:
+        _add_scene_flags(add, without_files)
+    _add_training_flags(parser)
+    _add_elastic_flags(parser)
+    _add_output_flags(parser, scenes)
+    add_checkpoint_flags(parser)
+    return parser, add
+
+
+def _add_scene_flags(add, without_files):
     add(
         '--scenes',
-        type=number(int, 'a whole number of at least 10', lambda value: value >= 10, 3000),
+        type=number(int, 'a whole number of at least 10', lambda value: value >= 10, _SCENES),
         metavar='N',
-        help=f'how many scenes to train with, and a fifth as many to test with ({without_files}; default: 3000)',
+        help=f'how many scenes to train with, and a tenth as many to test with ({without_files}; default: {_SCENES})',
     )
     add(
         '--skip-bad',
@@ -121,21 +175,10 @@ def check_scenes(parser, args, without_files):
             )
     if args.scenes is not None and args.dataset != without_files:
         parser.error(f'argument --scenes: has no effect with --dataset {args.dataset}; leave it out')
-    args.scenes = args.scenes or 3000
+    args.scenes = args.scenes or _SCENES
 
 
-def add_sample_flags(parser):
-    """Pictures of what was found."""
-    parser.add_argument(
-        '--save-samples',
-        type=whole_number(8),
-        default=0,
-        metavar='N',
-        help='at the end, write pictures of N test images with what was found beside the truth, in SAVE_DIR/samples',
-    )
-
-
-def add_training_flags(parser):
+def _add_training_flags(parser):
     """How to optimize. Flags left out stay None; `complete` gives them the recipe's defaults."""
     group = parser.add_argument_group('training')
     add = group.add_argument
@@ -194,7 +237,7 @@ def add_training_flags(parser):
     )
 
 
-def add_elastic_flags(parser):
+def _add_elastic_flags(parser):
     """How the training follows the number of workers."""
     group = parser.add_argument_group('elastic training')
     add = group.add_argument
@@ -229,8 +272,8 @@ def add_elastic_flags(parser):
     )
 
 
-def add_output_flags(parser):
-    """What is written, and where."""
+def _add_output_flags(parser, samples):
+    """What is written, and where; `samples`: also pictures of what was found."""
     group = parser.add_argument_group('output')
     add = group.add_argument
     add('--run-dir', metavar='DIR', help='folder for metrics, events and the report of this run')
@@ -251,6 +294,14 @@ def add_output_flags(parser):
         metavar='N',
         help='updates between two lines of progress; default: %(default)s',
     )
+    if samples:
+        add(
+            '--save-samples',
+            type=whole_number(8),
+            default=0,
+            metavar='N',
+            help='at the end, write pictures of N test images with what was found beside the truth, in SAVE_DIR/samples',
+        )
 
 
 class _Replaced(argparse.Action):
@@ -323,20 +374,12 @@ def check_dataset(parser, args, known, without_files):
         )
 
 
-def defaults_table(defaults, names):
-    """The defaults by data set, as text for the end of ``--help``.
-
-    Parameters
-    ----------
-    defaults : dict of str to dict
-        By data set, the values of flags that are left out.
-    names : list of str
-        Which of them to show.
-    """
+def _defaults_table(defaults):
+    """The defaults by data set, as text for the end of ``--help``."""
     rows = [[''] + list(defaults)]
     rows += [
         ['--' + name.replace('_', '-')] + [str(values[name]) for values in defaults.values()]
-        for name in names
+        for name in next(iter(defaults.values()))
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [

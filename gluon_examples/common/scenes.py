@@ -40,11 +40,11 @@ class Scene(NamedTuple):
     mask: np.ndarray
 
 
-class DigitScenes:
+class DigitScenes(gluon.data.Dataset):
     """Scenes composed from scikit-learn's handwritten digits; scene i is a function of `part`, `seed` and i alone.
 
-    Nothing is read from disk: a scene is composed when it is asked for. Scenes to test with hold digits that no scene to
-    train with has.
+    Nothing is read from disk: a scene is composed when it is first asked for, and kept (28 KB each). Scenes to test with
+    hold digits that no scene to train with has.
 
     Parameters
     ----------
@@ -62,6 +62,7 @@ class DigitScenes:
     def __init__(self, part, length, seed=0):
         self._images, self._labels = digits.read()[_PARTS.index(part)]
         self._part, self._length, self._seed = _PARTS.index(part), length, seed
+        self._composed = {}
 
     def __len__(self):
         return self._length
@@ -69,6 +70,11 @@ class DigitScenes:
     def __getitem__(self, index):
         if not 0 <= index < self._length:
             raise IndexError(f'scene {index} of {self._length}')
+        if index not in self._composed:
+            self._composed[index] = self._compose(index)
+        return self._composed[index]
+
+    def _compose(self, index):
         # The legacy generator: NumPy promises that its streams never change between versions.
         random = np.random.RandomState([self._seed, self._part, index])
         image = _ground(random)
@@ -92,24 +98,23 @@ class DigitScenes:
         )
 
 
-class Remembered(gluon.data.Dataset):
-    """Keeps the samples of a data set, which are the same each time, once they have been asked for.
+def train_and_test(make, train_scenes, seed=0):
+    """Scenes to train with, and a tenth as many, always the same, to test with.
 
     Parameters
     ----------
-    dataset : gluon.data.Dataset
+    make : callable
+        Makes a sample of the image, boxes, labels and mask of a `Scene`.
+    train_scenes : int
+    seed : int, default 0
+        Of the scenes to train with.
+
+    Returns
+    -------
+    gluon.data.Dataset, gluon.data.Dataset
     """
-
-    def __init__(self, dataset):
-        self._dataset, self._samples = dataset, {}
-
-    def __len__(self):
-        return len(self._dataset)
-
-    def __getitem__(self, index):
-        if index not in self._samples:
-            self._samples[index] = self._dataset[index]
-        return self._samples[index]
+    parts = DigitScenes('train', train_scenes, seed), DigitScenes('test', train_scenes // 10)
+    return tuple(scenes.transform(make) for scenes in parts)
 
 
 def _ground(random):

@@ -1,7 +1,5 @@
 """The flags of the detection recipe, and what each data set is trained with by default."""
 
-import argparse
-
 from gluon_examples.common import arguments as common
 from gluon_examples.detection import networks
 
@@ -25,7 +23,7 @@ DEFAULTS = {
         'network': networks.SSD_TINY,
         'batch_size': 8,
         'reference_batch': 16,
-        'num_epochs': 25,
+        'num_epochs': 10,
         'num_workers': 0,
         'optimizer': 'sgd',
         'lr': 0.05,
@@ -37,12 +35,6 @@ DEFAULTS = {
     'voc': _PICTURES,
     'coco': {**_PICTURES, 'metric': 'coco'},
 }
-
-
-class _ListNetworks(argparse.Action):
-    def __call__(self, parser, *_):
-        print('\n'.join(networks.names()))
-        parser.exit()
 
 
 def parse(argv=None):
@@ -57,21 +49,10 @@ def parse(argv=None):
     -------
     argparse.Namespace
     """
-    parser = argparse.ArgumentParser(
-        prog='train',
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=common.defaults_table(DEFAULTS, list(_PICTURES)),
-        description=(
-            'Train a detector, alone or with workers that come and go:\n'
-            '  python -m gluon_examples.detection.train\n'
-            '  horovodrun -np 2 --min-np 1 --max-np 4 --host-discovery-script SCRIPT \\\n'
-            '      python -m gluon_examples.detection.train'
-        ),
-    )
-    add = parser.add_argument_group('data and network').add_argument
-    common.add_data_flags(add, DEFAULTS, SCENES)
+    parser, add = common.recipe_parser('a detector', 'detection', DEFAULTS, SCENES, scenes=True)
     add('--network', '--model', metavar='NAME', help=f"{networks.SSD_TINY}, or any of GluonCV's SSD and YOLOv3")
-    add('--list-networks', action=_ListNetworks, nargs=0, help='print all names that --network takes, and stop')
+    add('--list-networks', action=common.listing(networks.names), nargs=0,
+        help='print all names that --network takes, and stop')
     add(
         '--data-shape',
         type=common.multiple_of_32(416),
@@ -79,11 +60,6 @@ def parse(argv=None):
         help='side of the images that YOLOv3 sees (default: 416); that of an SSD is in its name',
     )
     add('--metric', choices=('voc07', 'coco'), help='what is measured after each epoch; default: by data set')
-    common.add_training_flags(parser)
-    common.add_elastic_flags(parser)
-    common.add_output_flags(parser)
-    common.add_sample_flags(parser)
-    common.add_checkpoint_flags(parser)
     args = parser.parse_args(argv)
     common.check_dataset(parser, args, DEFAULTS, SCENES)
     common.check_scenes(parser, args, SCENES)

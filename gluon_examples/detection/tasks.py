@@ -1,7 +1,7 @@
 """What SSD and YOLOv3 need of the images and boxes, and how each is trained: GluonCV's targets and losses.
 
-A task has `transform`, which makes a sample to train with of an image and its boxes; `batchify`, which makes a batch of samples;
-and `loss`.
+A task has `transform`, which makes a sample to train with of an image and its boxes; `batchify`, which makes a batch of
+samples; and `loss`.
 """
 
 import mxnet as mx

@@ -52,8 +52,8 @@ def main(argv=None):
     initialize(net, ctx)
     compile_as_asked(net, args)
     task = task_for(net, side, data.augment)
-    train_set = datasets.prepared(data.train, task.transform, data.augment, args.seed)
-    test_set = datasets.prepared(data.test, FixedSize(side), data.augment)
+    train_set = datasets.Transformed(data.train, task.transform, args.seed)
+    test_set = datasets.Transformed(data.test, FixedSize(side))
 
     with told_in_one_line('train', ValueError):
         # 1 one order of samples, whoever computes them

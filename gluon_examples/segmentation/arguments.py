@@ -1,7 +1,5 @@
 """The flags of the segmentation recipe, and what each data set is trained with by default."""
 
-import argparse
-
 from gluon_examples.common import arguments as common
 from gluon_examples.segmentation import networks
 
@@ -30,9 +28,9 @@ DEFAULTS = {
         'crop_size': 64,
         'batch_size': 8,
         'reference_batch': 16,
-        'num_epochs': 20,
+        'num_epochs': 10,
         'num_workers': 0,
-        'lr': 0.2,
+        'lr': 0.8,
         'lr_mode': 'cosine',
         'warmup_epochs': 1,
         'wd': 1e-4,
@@ -58,29 +56,12 @@ def parse(argv=None):
     -------
     argparse.Namespace
     """
-    parser = argparse.ArgumentParser(
-        prog='train',
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=common.defaults_table(DEFAULTS, list(_PICTURES)),
-        description=(
-            'Train a network for semantic segmentation, alone or with workers that come and go:\n'
-            '  python -m gluon_examples.segmentation.train\n'
-            '  horovodrun -np 2 --min-np 1 --max-np 4 --host-discovery-script SCRIPT \\\n'
-            '      python -m gluon_examples.segmentation.train'
-        ),
-    )
-    add = parser.add_argument_group('data and network').add_argument
-    common.add_data_flags(add, DEFAULTS, SCENES)
+    parser, add = common.recipe_parser('a network for semantic segmentation', 'segmentation', DEFAULTS, SCENES, scenes=True)
     add('--network', '--model', choices=networks.NAMES, help='default: by data set')
     add('--backbone', choices=networks.BACKBONES, help="of GluonCV's networks")
     add('--base-size', type=common.positive_int(520), metavar='N', help='side of images before they are scaled at random')
     add('--crop-size', type=common.multiple_of_8(480), metavar='N', help='side of the images that the network sees')
     add('--aux-weight', type=common.not_negative(0.5), metavar='W', help='of the loss of the auxiliary scores')
-    common.add_training_flags(parser)
-    common.add_elastic_flags(parser)
-    common.add_output_flags(parser)
-    common.add_sample_flags(parser)
-    common.add_checkpoint_flags(parser)
     args = parser.parse_args(argv)
     common.check_dataset(parser, args, DEFAULTS, SCENES)
     common.check_scenes(parser, args, SCENES)
@@ -89,5 +70,10 @@ def parse(argv=None):
         for flag, value in (('--backbone', args.backbone), ('--pretrained-root', args.pretrained_root)):
             if value not in (None, DEFAULTS[args.dataset]['backbone']):
                 parser.error(f'argument {flag}: has no effect with --network {networks.FCN_TINY}; leave it out')
+        if args.crop_size % networks.TINY_STRIDE:
+            parser.error(
+                f'argument --crop-size: must be a multiple of {networks.TINY_STRIDE} with --network {networks.FCN_TINY}, '
+                f'got {args.crop_size}'
+            )
     args.backbone = args.backbone or 'resnet50'
     return args

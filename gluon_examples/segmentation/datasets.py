@@ -33,26 +33,12 @@ class Datasets(NamedTuple):
         return len(self.names)
 
 
-class Scenes(gluon.data.Dataset):
-    """Scenes of handwritten digits with their masks.
-
-    Parameters
-    ----------
-    scenes : DigitScenes
-    """
-
-    def __init__(self, scenes):
-        self._scenes = scenes
-
-    def __len__(self):
-        return len(self._scenes)
-
-    def __getitem__(self, index):
-        scene = self._scenes[index]
-        return normalized(scene.image), scene.mask
+def with_mask(image, _boxes, _labels, mask):
+    """What a scene is to a network for segmentation."""
+    return normalized(image), mask
 
 
-def load(name, data_dir=None, base_size=520, crop_size=480, seed=0, bad=None, train_scenes=3000):
+def load(name, data_dir=None, base_size=520, crop_size=480, seed=0, bad=None, train_scenes=6000):
     """Load a data set and check what can be checked without decoding the images.
 
     Parameters
@@ -66,8 +52,8 @@ def load(name, data_dir=None, base_size=520, crop_size=480, seed=0, bad=None, tr
         Of the scenes to train with, and of random choices in loader processes. The scenes to test with are always the same.
     bad : BadData, optional
         What is done with images and masks that cannot be used. Default: an error.
-    train_scenes : int, default 3000
-        How many to train with; a fifth as many are there to test with.
+    train_scenes : int, default 6000
+        How many to train with; a tenth as many are there to test with.
 
     Returns
     -------
@@ -79,11 +65,7 @@ def load(name, data_dir=None, base_size=520, crop_size=480, seed=0, bad=None, tr
         Files are not there, or do not hold what they should.
     """
     if name == 'digits-scenes':
-        return Datasets(
-            scenes.Remembered(Scenes(scenes.DigitScenes('train', train_scenes, seed))),
-            scenes.Remembered(Scenes(scenes.DigitScenes('test', train_scenes // 5))),
-            ('ground', *scenes.CLASSES),
-        )
+        return Datasets(*scenes.train_and_test(with_mask, train_scenes, seed), ('ground', *scenes.CLASSES))
     # Imported late: the scenes need none of it.
     from gluon_examples.segmentation.formats import layouts
     from gluon_examples.segmentation.formats.masks import MaskImages

@@ -66,7 +66,7 @@ def test_ssd_gradients_of_workers_add_up_to_those_of_one_also_when_one_has_no_ma
     initialize(net, mx.cpu())
     task = task_for(net, SIDE, augment=False)
     net.apply(lambda b: b._kwargs.update(use_global_stats=True) if isinstance(b, gluon.nn.BatchNorm) else None)
-    scenes = datasets.Scenes(DigitScenes('train', 8))
+    scenes = DigitScenes('train', 8).transform(datasets.with_boxes)
     samples = [task.transform(*scenes[i]) for i in range(5)]
     empty = task.transform(scenes[5][0], np.zeros((0, 6), 'float32'))
     whole, loss, matches = gradients(net, task, [*samples, empty, empty])
@@ -84,7 +84,7 @@ def test_yolo_trains_on_ragged_boxes_and_an_image_without_any_adds_nothing(augme
     net = networks.create('yolo3_mobilenet0.25', CLASSES)
     initialize(net, mx.cpu())
     task = task_for(net, 96, augment)
-    scenes = datasets.Scenes(DigitScenes('train', 8))
+    scenes = DigitScenes('train', 8).transform(datasets.with_boxes)
     samples = [task.transform(*scenes[i]) for i in range(3)]
     assert len({len(scenes[i][1]) for i in range(3)}) > 1
     empty = task.transform(scenes[3][0], np.zeros((0, 6), 'float32'))
@@ -118,7 +118,7 @@ class Oracle:
 
 
 def test_evaluation_gives_the_number_of_one_worker_at_any_world_size():
-    test_set = datasets.Transformed(datasets.Scenes(DigitScenes('test', 13)), FixedSize(SIDE))
+    test_set = datasets.Transformed(DigitScenes('test', 13).transform(datasets.with_boxes), FixedSize(SIDE))
     net = Oracle([test_set[i] for i in range(13)])
 
     def evaluate(world):

@@ -67,7 +67,7 @@ class Oracle:
 
 
 def test_evaluation_gives_the_number_of_one_worker_at_any_world_size():
-    test_set = datasets.Scenes(DigitScenes('test', 13))
+    test_set = DigitScenes('test', 13).transform(datasets.with_mask)
 
     def evaluate(world):
         if world.size > 1:
@@ -242,10 +242,10 @@ def test_pictures_are_written_for_as_many_images_as_asked_for(tmp_path):
     class Net:
         def __call__(self, images):
             return mx.nd.random.normal(shape=(1, 11, 64, 64)), None
-    pictures.save(2, tmp_path, Net(), datasets.Scenes(DigitScenes('test', 5)), mx.cpu())
+    pictures.save(2, tmp_path, Net(), DigitScenes('test', 5).transform(datasets.with_mask), mx.cpu())
     assert sorted(path.name for path in (tmp_path / 'samples').iterdir()) == ['sample-000.png', 'sample-001.png']
     assert Image.open(tmp_path / 'samples' / 'sample-001.png').size[0] > 500
-    pictures.save(0, tmp_path / 'none', Net(), datasets.Scenes(DigitScenes('test', 5)), mx.cpu())
+    pictures.save(0, tmp_path / 'none', Net(), DigitScenes('test', 5).transform(datasets.with_mask), mx.cpu())
     assert not (tmp_path / 'none').exists()
 
 
@@ -259,6 +259,8 @@ def test_image_is_normalised_by_imagenet():
     (['--dataset', 'citys'], 'argument --data-dir: needed with --dataset citys'),
     (['--crop-size', '64'], 'argument --crop-size: has no effect with --dataset digits-scenes'),
     (['--dataset', 'ade20k', '--data-dir', 'x', '--crop-size', '100'], "must be a multiple of 8, at least 32, got '100'"),
+    (['--dataset', 'ade20k', '--data-dir', 'x', '--crop-size', '104', '--model', 'fcn_tiny'],
+     'argument --crop-size: must be a multiple of 16 with --network fcn_tiny, got 104'),
     (['--backbone', 'resnet50'], 'argument --backbone: has no effect with --network fcn_tiny'),
     (['--model', 'unet'], "invalid choice: 'unet'"),
     (['--aux-weight', '-1'], "must be a number of at least 0, got '-1'"),
