@@ -38,7 +38,8 @@ def save(count, folder, net, dataset, classes, side, ctx, dtype='float32'):
                 axis.imshow(to_pixels(image.as_in_context(mx.cpu()).asnumpy()))
             for *box, label, _ in truth[truth[:, 4] >= 0]:
                 _draw(axes[0], box, classes[int(label)])
-            for label, score, *box in found[found[:, 1] >= _LEAST_SCORE]:
+            # The best last, on top of others at the same place.
+            for label, score, *box in sorted(found[found[:, 1] >= _LEAST_SCORE], key=lambda one: one[1]):
                 _draw(axes[1], box, f'{classes[int(label)]} {score:.2f}')
 
 

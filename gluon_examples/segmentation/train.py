@@ -100,7 +100,7 @@ def main(argv=None):
     if state.world.rank == 0:
         log.info('saved %s; best test mIoU %.4f', files.save(net, 'last'), state.best_miou)
         bad.tell(state.skipped)
-        pictures.save(args.save_samples, files.folder, net, data.test, ctx, args.dtype)
+        pictures.save(args.save_samples, files.folder, net, data.test, data.names, ctx, args.dtype)
 
 
 if __name__ == '__main__':

@@ -242,10 +242,11 @@ def test_pictures_are_written_for_as_many_images_as_asked_for(tmp_path):
     class Net:
         def __call__(self, images):
             return mx.nd.random.normal(shape=(1, 11, 64, 64)), None
-    pictures.save(2, tmp_path, Net(), DigitScenes('test', 5).transform(datasets.with_mask), mx.cpu())
+    names = datasets.load('digits-scenes', train_scenes=10).names
+    pictures.save(2, tmp_path, Net(), DigitScenes('test', 5).transform(datasets.with_mask), names, mx.cpu())
     assert sorted(path.name for path in (tmp_path / 'samples').iterdir()) == ['sample-000.png', 'sample-001.png']
     assert Image.open(tmp_path / 'samples' / 'sample-001.png').size[0] > 500
-    pictures.save(0, tmp_path / 'none', Net(), DigitScenes('test', 5).transform(datasets.with_mask), mx.cpu())
+    pictures.save(0, tmp_path / 'none', Net(), DigitScenes('test', 5).transform(datasets.with_mask), names, mx.cpu())
     assert not (tmp_path / 'none').exists()
 
 
