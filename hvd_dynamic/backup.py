@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import operator
 import zlib
 
 import mxnet as mx
 import numpy as np
+from mxnet.base import _LIB, check_call
 
 __all__ = ['Backup']
 
 
 class Backup:
-    """Copies of NDArrays by key, made and put back without waiting.
+    """Copies of NDArrays by key.
 
     Parameters
     ----------
@@ -23,27 +25,39 @@ class Backup:
     def __init__(self, ctx=None):
         self._ctx = ctx
         self._copies = {}
-        self._sources, self._copy_all = [], copier([], [])     # what `store` copied last, and how
+        self._sources = []                                      # what `store` copied last, and how
+        self._copy_later, self._copy_now = copier([], []), mover([], [])
 
     def __contains__(self, key):
         return key in self._copies
 
-    def store(self, arrays):
+    def store(self, arrays, wait=False):
         """Make the copies those of `arrays` (a dict of key to NDArray), and of nothing else.
 
         Memory is allocated once for each array, not at each call.
+
+        Parameters
+        ----------
+        arrays : dict
+        wait : bool, default False
+            Wait for arrays on the host, and raise what went wrong in them. Where they are there already, that is the
+            quicker way. Without it, all is copied when its turn comes.
         """
         sources = list(arrays.values())
         if arrays.keys() != self._copies.keys() or not all(map(operator.is_, sources, self._sources)):
             self._copies = {key: self._place_for(key, array) for key, array in arrays.items()}
-            self._sources, self._copy_all = sources, copier(sources, list(self._copies.values()))
-        self._copy_all()
+            copies = list(self._copies.values())
+            self._sources = sources
+            self._copy_later, self._copy_now = copier(sources, copies), mover(sources, copies)
+        self._copy_now() if wait else self._copy_later()
 
     def restore(self, arrays):
         """Put the copies back into those of `arrays` (a dict of key to NDArray) that have one."""
         for key, array in arrays.items():
             if key in self._copies:
                 self._copies[key].copyto(array)
+        for array in arrays.values():
+            array.wait_to_read()        # `store` may write to the copies on this thread
 
     def items(self):
         """Pairs of key and copy, in the order in which they were stored."""
@@ -68,7 +82,7 @@ class Backup:
 
 
 def copier(sources, targets):
-    """A function that copies each of `sources` to its target, without waiting.
+    """A function that has each of `sources` copied to its target, and waits for nothing.
 
     Arrays of one device are copied by one cached operation (what a hybridized block is made of): on the host it takes an
     eighth of the time of a call for each array. It reads weights in MKL-DNN's layout, too, and is good for any type.
@@ -91,3 +105,42 @@ def copier(sources, targets):
         for source, target in others:
             source.copyto(target)
     return copy_all
+
+
+def mover(sources, targets):
+    """The same, but arrays on the host are copied on this thread, when they are there.
+
+    No operation is queued for them, which costs as much as to copy some ten thousand numbers. Nobody else may be using
+    their targets.
+    """
+    host, others = [], []
+    for source, target in zip(sources, targets):
+        (host if source.context == target.context == mx.cpu() else others).append((source, target))
+    target_data = []
+    for _, target in host:
+        target.wait_to_read()
+        target_data.append(_data(target))
+    plan = [(source, source.handle, data, target.size * np.dtype(target.dtype).itemsize)
+            for (source, target), data in zip(host, target_data)]
+    pointer = ctypes.c_void_p()
+    reference = ctypes.byref(pointer)
+    wait, locate, move = _LIB.MXNDArrayWaitToRead, _LIB.MXNDArrayGetData, ctypes.memmove
+    copy_others = copier(*zip(*others)) if others else None
+
+    def copy_all():
+        for source, _ in others:
+            source.wait_to_read()
+        if others:
+            copy_others()
+        for _, handle, data, nbytes in plan:
+            check_call(wait(handle))
+            # Asked each time: it takes the array out of MKL-DNN's layout, and gives it other memory.
+            check_call(locate(handle, reference))
+            move(data, pointer, nbytes)
+    return copy_all
+
+
+def _data(array):
+    pointer = ctypes.c_void_p()
+    check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
+    return pointer.value

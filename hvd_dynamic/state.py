@@ -287,15 +287,14 @@ class GluonState:
         if self._run_log is not None:
             self._run_log.settle(settled, self._sampler, self._sampler.ranks)
         if self._pending is not None:
-            if self._world.collective:
-                self._trainer.wait_for_weights()        # a copy of them cannot fail any more
             self._store(self._pending)
 
     def _store(self, commit):
         weights = self._weight_arrays()
         commit.initialised = set(weights)
-        self._weights.store(weights)
-        self._optimizer_state.store(dict(enumerate(self._trainer.state_arrays())))
+        # What went wrong in the last update is raised here. It is over: on a host there is nothing to wait for.
+        self._weights.store(weights, wait=True)
+        self._optimizer_state.store(dict(enumerate(self._trainer.state_arrays())), wait=True)
         self._committed, self._pending = commit, None
 
     def _weight_arrays(self):

@@ -39,7 +39,8 @@ log = logging.getLogger('hvd_dynamic')
 _FAST, _SLOW = 0.05, 0.4        # seconds between two looks: when somebody waits, and beside training
 _BEAT_SECONDS = 0.5
 _LOST_BEAT_SECONDS = 10         # without a sign of the leader's, those that are ready give a round up
-_ACCEPT_SECONDS = 2
+_ACCEPT_SECONDS = 2             # for a survivor to accept a world that is proposed
+_NEWCOMER_ACCEPT_SECONDS = 6    # a newcomer that misses it waits for a whole round more
 _STRAGGLER_SECONDS = 3          # after a failure, for survivors that notice it late
 _DECISION_SECONDS = 60
 _SAY_UNHEARD = 3                # times warm_timeout
@@ -543,12 +544,17 @@ class Membership:
                 this.accepted.add(rank)
         silent = [rank for rank in proposal['ranks'] if rank not in this.accepted]
         if silent:
-            if now - this.proposed < _ACCEPT_SECONDS:
+            survivors = set(self._survivors())
+            patience = _ACCEPT_SECONDS if survivors & set(silent) else _NEWCOMER_ACCEPT_SECONDS
+            if now - this.proposed < patience:
                 return _FAST / 2
             if self._all_are_needed:
                 return self._give_up(WHEN_READY)
             # Died since they were ready, or a moment ago: the world is formed without them.
-            self._round.missing = self._round.missing or bool(set(silent) & set(self._survivors()))
+            self._round.missing = self._round.missing or bool(survivors & set(silent))
+            for rank in set(silent) - survivors:
+                log.warning('%s was ready and does not answer any more; training goes on without it',
+                            this.members[rank]['slot'])
             return self._propose(now, [rank for rank in proposal['ranks'] if rank in this.accepted])
         self._say(now, decided=True)
         if self._board.fate():

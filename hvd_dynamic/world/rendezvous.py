@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import itertools
 import os
 import pickle
 import socket
@@ -73,14 +74,15 @@ class Rendezvous:
             connection.close()
 
     def _connect(self):
-        deadline, seconds = time.monotonic() + _SECONDS, _CONNECT_SECONDS
-        while True:
+        deadline = time.monotonic() + _SECONDS
+        for attempt in itertools.count():
+            # Longer after a while, for a network on which the way there and back takes that long.
+            seconds = min(_CONNECT_SECONDS * 2 ** max(0, attempt - 5), 5)
             try:
                 return socket.create_connection((self._address, self._port), seconds)
             except TimeoutError:
                 if time.monotonic() > deadline:
                     raise
-            seconds = min(2 * seconds, 5)
 
     def ask_slot(self, host, local_rank, timeout=None):
         """This worker's place in the next round.

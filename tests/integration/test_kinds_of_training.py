@@ -52,7 +52,7 @@ def test_fixed_global_batch_has_the_loss_curve_of_one_worker_over_all_resizes(tm
     """The bound: 1e-4 relative in every update's loss. Sums of float32 in another order differ by about 1e-7 of their
     terms, and some hundred updates let that grow; a sample too many or too few in one update would show as about 1e-2."""
     settings = {'EPOCHS': '10', 'SAMPLES': '200', 'BATCHNORM': '0', 'REFERENCE': '20', 'BASE': 'cosine',
-                'POLICY': '["fixed-global-batch", {"max_local_batch": 8}]'}
+                'ACTIVATION': 'tanh', 'POLICY': '["fixed-global-batch", {"max_local_batch": 8}]'}
     single = alone(tmp_path / 'alone', **settings)['metrics']
     with Job(tmp_path / 'job', {'localhost': 2}, environment={**settings, 'PAUSE': '0.04'}) as job:
         for update, slots in ((15, 3), (45, 1)):

@@ -12,7 +12,8 @@ from harness import ROOT, WORKER, Job, read_lines, used_samples
 
 from hvd_dynamic import traces
 
-SETTINGS = {'EPOCHS': '14', 'SAMPLES': '203', 'BASE': 'cosine', 'PAUSE': '0.05', 'BATCH': '4', 'SAVE_WEIGHTS': '1'}
+SETTINGS = {'EPOCHS': '14', 'SAMPLES': '203', 'BASE': 'cosine', 'PAUSE': '0.05', 'BATCH': '4', 'SAVE_WEIGHTS': '1',
+            'ACTIVATION': 'tanh'}
 MEASURED = ('update', 'epoch', 'samples', 'world_size', 'global_batch', 'lr', 'lr_scale', 'momentum_scale')
 
 

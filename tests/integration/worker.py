@@ -6,6 +6,8 @@ Its knobs are environment variables. In the middle of a job it is told things by
 - `raise`, `raise-in-callback`: the worker in the slot that is the file's text raises RuntimeError (`all`: all workers)
 - `stop`: with UNTIL_STOPPED=1 training ends after the epoch that it is in
 
+ACTIVATION=tanh: for losses that are compared between runs whose sums differ in the last digit: at the corner of relu such a
+difference becomes a large one.
 REJOIN=n: in place of training the worker enters and leaves the world n times.
 """
 
@@ -67,6 +69,7 @@ OPTIMIZER = json.loads(knob('OPTIMIZER', '["sgd", {"momentum": 0.9, "wd": 0.001}
 POLICY = json.loads(knob('POLICY', '["smooth", {"updates": 4}]'))
 REFERENCE = knob('REFERENCE', 16)
 DTYPE = knob('DTYPE', 'float32')
+ACTIVATION = knob('ACTIVATION', 'relu')
 
 dynamic.init()
 hold('build')
@@ -95,12 +98,12 @@ net = gluon.nn.HybridSequential()
 if DTYPE == 'float16':
     net.add(Products(2))
 elif knob('BATCHNORM', 1):
-    net.add(gluon.nn.Conv2D(4, 3), gluon.nn.BatchNorm(), gluon.nn.Activation('relu'))
+    net.add(gluon.nn.Conv2D(4, 3), gluon.nn.BatchNorm(), gluon.nn.Activation(ACTIVATION))
 if DTYPE == 'float32':
-    net.add(gluon.nn.Dense(16, activation='relu'))
+    net.add(gluon.nn.Dense(16, activation=ACTIVATION))
     if knob('SHARED', 0):
-        twin = gluon.nn.Dense(16, activation='relu', in_units=16)
-        net.add(twin, gluon.nn.Dense(16, activation='relu', in_units=16, params=twin.params))
+        twin = gluon.nn.Dense(16, activation=ACTIVATION, in_units=16)
+        net.add(twin, gluon.nn.Dense(16, activation=ACTIVATION, in_units=16, params=twin.params))
     net.add(gluon.nn.Dense(knob('HIDDEN', 12) + knob('MISMATCH', 0) * dynamic.rank()))
     net.add(gluon.nn.Dense(2))
 mx.random.seed(11 + dynamic.rank())     # workers start from different weights and must come to the same

@@ -74,3 +74,40 @@ def test_array_that_was_replaced_by_one_of_another_shape():
     array[:] = 0
     backup.restore({0: array})
     assert array.asnumpy().tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize('dtype', ['float16', 'float32', 'int64'])
+def test_copies_that_wait_are_the_same(dtype):
+    arrays = {i: mx.nd.array(ODD[i:], dtype=dtype) for i in range(3)}
+    for turn in range(2):
+        before = [bits(a) for a in arrays.values()]
+        backup = Backup()
+        backup.store(arrays, wait=True)
+        for array in arrays.values():
+            array[:] = turn
+        backup.restore(arrays)
+        assert [bits(a) for a in arrays.values()] == before
+
+
+def test_copy_that_waits_is_of_what_is_queued_and_reads_weights_in_any_layout():
+    conv = mx.gluon.nn.Conv2D(16, 3, in_channels=16)
+    conv.initialize()
+    conv.hybridize()
+    weight, backup = conv.weight.data(), Backup()
+    for turn in range(3):
+        weight += turn
+        expected = weight.copy().asnumpy()
+        conv(mx.nd.ones((1, 16, 8, 8))).wait_to_read()      # which may put the weight in MKL-DNN's layout
+        backup.store({0: weight}, wait=True)
+        weight *= 2
+        assert np.array_equal(dict(backup.items())[0].asnumpy(), expected)
+        backup.restore({0: weight})
+
+
+def test_what_went_wrong_in_an_array_is_raised_by_the_copy_that_waits():
+    array, backup = mx.nd.ones((4,)), Backup()
+    backup.store({0: array}, wait=True)
+    array[:] = mx.nd.linalg.potrf(-mx.nd.ones((2, 2))).reshape(-1)      # no matrix of this kind: fails when it is its turn
+    with pytest.raises(mx.MXNetError):
+        backup.store({0: array}, wait=True)
+    assert dict(backup.items())[0].asnumpy().tolist() == [1] * 4
