@@ -79,6 +79,8 @@ class HorovodWorld(World):
                                        Slot(self.rank, self.size, self.local_rank, 1, 0, 1), warm_timeout, join_grace,
                                        round_is_used=os.environ.pop(ROUND_IS_USED, '') == '1')
             self._members.fits = lambda size: self.fits(size)
+            if not self._stop_at_once:
+                self._members.take_announcement = self._listener.take
             atexit.register(self._close)
 
     def join(self):

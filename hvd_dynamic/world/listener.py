@@ -81,6 +81,12 @@ class HostListener:
         self.changed.clear()
         self._due = 0.0
 
+    def take(self):
+        """Forget what was announced so far; whether there was anything."""
+        announced = self.changed.is_set()
+        self.clear()
+        return announced
+
     def answer(self, body, client):
         """The reply to a message whose signature was found right, or None for one that is unknown."""
         if b'HostsUpdatedRequest' in body:

@@ -77,6 +77,7 @@ class _Round:
     began: float
     used: bool = False                              # a world was formed in it
     nothing_to_do: bool = False
+    unsure: bool = False                            # a change was announced that it may cover or not
     entered: float | None = None                    # when this worker had left its old world
     members: dict = field(default_factory=dict)     # rank -> what it said of itself
     places: dict = field(default_factory=dict)      # rank in the old world -> rank in this round
@@ -120,6 +121,8 @@ class Membership:
         Whether this worker wants the world to be left at the next commit.
     fits : callable
         Whether training is possible with a number of workers; newcomers that are too many wait.
+    take_announcement : callable
+        Forgets a change of hosts that the driver has announced; whether there was one.
     waiting_for : str
         What `enter` waits for, in words.
     """
@@ -129,6 +132,7 @@ class Membership:
         self._host, self._local_rank, self._token = host, local_rank, token
         self._warm_timeout, self._grace = warm_timeout, grace
         self.fits = lambda size: True
+        self.take_announcement = lambda: False
         self.ready = False
         self.waiting_for = 'the other workers'
         self._slot, self._round = slot, _Round(time.monotonic(), used=round_is_used, broken=round_is_used)
@@ -319,7 +323,10 @@ class Membership:
         with self._lock:
             self._asked += 1
             gone = {old_rank: rank for old_rank, rank in self._round.places.items() if rank == -1}
-            self._slot, self._round = slot, _Round(time.monotonic(), places=gone)
+            # A change that was announced before the round began is most likely a part of it. To ask for another round at
+            # once would have it wait for the newcomers of this one, also for those that are slow.
+            unsure = slot.rank == 0 and self.take_announcement()
+            self._slot, self._round = slot, _Round(time.monotonic(), places=gone, unsure=unsure)
             self._asked_since_failure = failed
             self._sign_of_life = time.monotonic()
         crew = self._crew or self._left
@@ -451,7 +458,8 @@ class Membership:
             self._connecting, self._given_up = True, False
         self._round.missing = go['missing']
         # The driver tells nobody of hosts that changed before the first worker had registered itself.
-        self._ask_again = self._slot.rank == 0 and (go['missing'] or (first and crew.size == self._slot.size))
+        self._ask_again = self._slot.rank == 0 and (
+            go['missing'] or self._round.unsure or (first and crew.size == self._slot.size))
         self._finish(crew)
         return _SLOW
 
@@ -587,6 +595,8 @@ class Membership:
         somebody_leaves = not this.used and len(present) < crew.size
         if not others and not somebody_leaves and not this.used:
             this.nothing_to_do = True       # the hosts changed back, or were the same all the time
+            if this.unsure:
+                self._call_for_round(crew)
             return None
         ready = self._that_fit(present, [rank for rank in others if self._is_ready(rank)])
         waited = now - this.began

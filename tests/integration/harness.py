@@ -57,7 +57,7 @@ class Job:
             command += ['-H', ','.join(f'{host}:{slots}' for host, slots in hosts.items())]
         command += [sys.executable, str(script), *map(str, arguments)]
         environment = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': str(ROOT), 'RUN_DIR': str(self.run_dir),
-                       'JOB_DIR': str(self.folder), 'PYTHONFAULTHANDLER': '1', **(environment or {})}
+                       'JOB_DIR': str(self.folder), 'PYTHONFAULTHANDLER': '1', 'LOG_LEVEL': 'DEBUG', **(environment or {})}
         with open(self._log_file, 'wb') as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                                              env=environment, cwd=ROOT, start_new_session=True)

@@ -253,6 +253,35 @@ def test_those_that_are_ready_are_taken_in_when_the_time_is_over_and_the_others_
     meet([*old, ready, late])
 
 
+def test_change_that_was_announced_before_its_round_began_is_looked_after_when_the_newcomers_are_in(start):
+    """To ask for a round at once would be to wait for `late`."""
+    job, old = start({'a': 1}, warm_timeout=0.5)
+    announced = [True]
+    old[0].membership.take_announcement = lambda: bool(announced) and announced.pop()
+    job.change({'a': 1, 'b': 1, 'c': 1})
+    prepare(old)
+    ready, late = job.worker('b:0').start().enter(), job.worker('c:0')
+    eventually(lambda: old[0].membership.ready or old[0].membership.change_found, 'something happens')
+    assert not old[0].membership.change_found
+    meet([*old, ready])
+    eventually(lambda: old[0].membership.change_found, 'another round is called for')
+    late.start()
+    prepare([*old, ready])
+    late.enter()
+    eventually(lambda: old[0].membership.ready, 'the second newcomer is seen to be ready')
+    meet([*old, ready, late])
+
+
+def test_change_that_was_announced_before_a_round_that_changes_nothing_is_looked_after_at_once(start):
+    job, old = start({'a': 2})
+    announced = [True]
+    old[0].membership.take_announcement = lambda: bool(announced) and announced.pop()
+    prepare(old)
+    eventually(lambda: old[0].membership.change_found, 'another round is called for')
+    prepare(old)
+    never(lambda: any(w.membership.ready or w.membership.change_found for w in old))
+
+
 def test_newcomers_that_do_not_fit_wait(start):
     job, old = start({'a': 1})
     old[0].membership.fits = lambda size: size <= 2
