@@ -12,6 +12,8 @@ from mxnet.base import _LIB, check_call
 
 __all__ = ['Backup']
 
+LARGE = 1 << 16         # elements
+
 
 class Backup:
     """Copies of NDArrays by key.
@@ -40,8 +42,7 @@ class Backup:
         ----------
         arrays : dict
         wait : bool, default False
-            Wait for arrays on the host, and raise what went wrong in them. Where they are there already, that is the
-            quicker way. Without it, all is copied when its turn comes.
+            Wait for the arrays, and raise what went wrong in them. Where they are there already, that is the quicker way.
         """
         sources = list(arrays.values())
         if arrays.keys() != self._copies.keys() or not all(map(operator.is_, sources, self._sources)):
@@ -108,14 +109,16 @@ def copier(sources, targets):
 
 
 def mover(sources, targets):
-    """The same, but arrays on the host are copied on this thread, when they are there.
+    """The same, but waits for the sources, and copies small ones on a host on this thread.
 
-    No operation is queued for them, which costs as much as to copy some ten thousand numbers. Nobody else may be using
-    their targets.
+    To queue an operation for one costs as much as to copy some ten thousand numbers. Large ones are better queued, behind
+    what the device has to do: it copies them while it would wait for others. Nobody else may be using the targets of small
+    ones.
     """
     host, others = [], []
     for source, target in zip(sources, targets):
-        (host if source.context == target.context == mx.cpu() else others).append((source, target))
+        small = source.context == target.context == mx.cpu() and source.size < LARGE
+        (host if small else others).append((source, target))
     target_data = []
     for _, target in host:
         target.wait_to_read()
