@@ -90,6 +90,7 @@ class HostListener:
     def answer(self, body, client):
         """The reply to a message whose signature was found right, or None for one that is unknown."""
         if b'HostsUpdatedRequest' in body:
+            log.debug('the driver says that %s', 'hosts were added' if _only_added(body) else 'hosts have changed')
             if not _only_added(body):
                 self._due = 0.0
             elif not self.changed.is_set() or self._due:
