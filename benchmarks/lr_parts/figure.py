@@ -44,9 +44,12 @@ def draw(results, task):
     """The figure of a task."""
     factors = sorted({r['factor'] for r in results})
     shown = [trace for trace in TRACES if any(r['trace'] == trace for r in results)]
-    figure = Figure(figsize=(3.9 * max(1, len(shown)), 2.9 * len(factors) + 0.9), facecolor='white')
+    panels = max(1, len(shown))
+    columns = max(2, min(len(STYLE), 2 * panels))       # of the legend
+    below = 0.25 + 0.25 * -(-len(STYLE) // columns)     # inches
+    figure = Figure(figsize=(max(5.0, 3.9 * panels), 2.9 * len(factors) + 0.5 + below), facecolor='white')
     FigureCanvasAgg(figure)
-    axes = figure.subplots(len(factors), max(1, len(shown)), squeeze=False, sharex=True)
+    axes = figure.subplots(len(factors), panels, squeeze=False, sharex=True)
     handles = {}
     epochs = max(len(r['metrics']) for r in results)
     for row, factor in zip(axes, factors):
@@ -72,10 +75,10 @@ def draw(results, task):
         row[0].set_ylabel('held-out metric, %')
     for panel in axes[-1]:
         panel.set_xlabel('epoch')
-    figure.legend(handles.values(), handles.keys(), loc='lower center', ncol=len(handles), frameon=False, fontsize=9)
+    figure.legend(handles.values(), handles.keys(), loc='lower center', ncol=columns, frameon=False, fontsize=9)
     seeds = len({r['seed'] for r in results})
     figure.suptitle(f'{task}: mean over {seeds} seed{"s" * (seeds > 1)}; world size {SMALLEST} to {LARGEST}', fontsize=12)
-    figure.tight_layout(rect=(0, 0.5 / figure.get_figheight(), 1, 1))
+    figure.tight_layout(rect=(0, below / figure.get_figheight(), 1, 1))
     return figure
 
 
