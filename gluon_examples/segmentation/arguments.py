@@ -42,6 +42,7 @@ DEFAULTS = {
     'coco': {**_PICTURES, 'num_epochs': 30, 'lr': 0.01},
 }
 SCENES = 'digits-scenes'
+_base_size = common.number(int, 'a whole number from 32 to 4096', lambda value: 32 <= value <= 4096, 520)
 
 
 def parse(argv=None):
@@ -59,7 +60,7 @@ def parse(argv=None):
     parser, add = common.recipe_parser('a network for semantic segmentation', 'segmentation', DEFAULTS, SCENES, scenes=True)
     add('--network', '--model', choices=networks.NAMES, help='default: by data set')
     add('--backbone', choices=networks.BACKBONES, help="of GluonCV's networks")
-    add('--base-size', type=common.positive_int(520), metavar='N', help='side of images before they are scaled at random')
+    add('--base-size', type=_base_size, metavar='N', help='side of images before they are scaled at random')
     add('--crop-size', type=common.multiple_of_8(480), metavar='N', help='side of the images that the network sees')
     add('--aux-weight', type=common.not_negative(0.5), metavar='W', help='of the loss of the auxiliary scores')
     args = parser.parse_args(argv)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from gluoncv.utils.metrics.segmentation import batch_intersection_union, batch_pix_accuracy
 
+from gluon_examples.common.errors import DamagedDataError
 from gluon_examples.common.evaluation import SharedLoader
 
 
@@ -44,6 +45,11 @@ class SegmentationEvaluator:
         -------
         Evaluation
             The mean is over the classes that occur in masks or answers.
+
+        Raises
+        ------
+        DamagedDataError
+            On all workers: no pixel has a label.
         """
         own = np.zeros(2 + 2 * self._classes, 'int64')
         for images, masks in self._loader.share(world):
@@ -53,5 +59,7 @@ class SegmentationEvaluator:
             own += np.concatenate([batch_pix_accuracy(scores, masks), *both])
         total = world.allreduce_sum(own)
         (correct, labelled), intersection, union = total[:2], *np.split(total[2:], 2)
+        if not labelled:
+            raise DamagedDataError('no pixel of any image to test with has a label; there is nothing to measure')
         occurs = union > 0
-        return Evaluation(float(correct / max(1, labelled)), float((intersection[occurs] / union[occurs]).mean()))
+        return Evaluation(float(correct / labelled), float((intersection[occurs] / union[occurs]).mean()))

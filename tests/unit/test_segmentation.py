@@ -1,6 +1,9 @@
 """The segmentation recipe: loss, evaluation, masks on disk, flags."""
 
+import contextlib
 import json
+import struct
+import zlib
 
 import mxnet as mx
 import numpy as np
@@ -153,6 +156,9 @@ FAULTS = {
     'label beyond the classes': (lambda path, over: save(path, np.full((30, 40), over, 'uint8')), 'the mask has the label'),
     'another size': (lambda path, over: save(path, np.zeros((10, 10), 'uint8')), 'the mask has 10x10 pixels, its image'),
     'no picture': (lambda path, over: path.write_bytes(b'none'), 'the mask cannot be decoded'),
+    'cut off': (lambda path, over: path.write_bytes(path.read_bytes()[:50]), 'the mask cannot be decoded .*truncated'),
+    'colours': (lambda path, over: save(path, np.zeros((30, 40, 3), 'uint8')), 'the mask cannot be .* .it has 3 channels'),
+    '16 bits': (lambda path, over: save(path, np.full((30, 40), 256 + 7, 'uint16')), 'the mask has the label 26[23]'),
 }
 
 
@@ -167,6 +173,35 @@ def test_bad_mask_is_an_error_or_adds_nothing_and_is_counted(name, fault, tmp_pa
     bad = BadData(skip=True)
     image, mask = load(name, tmp_path, bad).train[1]
     assert (mask == -1).all() and not image.any() and bad.images_since(VirtualWorld(1)) == 1
+
+
+def png_header(width, height):
+    parts = (b'IHDR', struct.pack('>IIBBBBB', width, height, 1, 0, 0, 0, 0)), (b'IDAT', b'')
+    return b'\x89PNG\r\n\x1a\n' + b''.join(
+        struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data)) for kind, data in parts)
+
+
+@pytest.mark.parametrize('change, message', [
+    (lambda path: path.write_bytes(path.read_bytes()[:-200]), 'the image cannot be decoded .*truncated'),
+    (lambda path: path.write_bytes(png_header(30000, 30000)), 'the image cannot be decoded .*exceeds limit'),
+    (lambda path: (picture(path, (1, 900)), save(path.parents[2] / 'annotations' / 'training' / '2.png',
+                                                 np.ones((1, 900), 'uint8'))), 'the image has 900x1 pixels, too slender'),
+], ids=['cut off', 'huge', 'slender'])
+def test_image_that_cannot_be_used_is_told_with_the_reason(change, message, tmp_path):
+    ade_folder(tmp_path)
+    change(tmp_path / 'images' / 'training' / '2.jpg')
+    with pytest.raises(DamagedDataError, match='2.jpg: ' + message):
+        load('ade20k', tmp_path).train[1]
+
+
+def test_data_set_to_test_with_that_has_no_label_is_told_on_all_workers():
+    test_set = [(np.zeros((3, CROP, CROP), 'float32'), np.full((CROP, CROP), -1, 'int32'))] * 3
+
+    def evaluate(world):
+        world.join()
+        with pytest.raises(DamagedDataError, match='no pixel of any image to test with has a label'):
+            SegmentationEvaluator(gluon.data.SimpleDataset(test_set), 11, 10**9, mx.cpu())(Oracle(), world)
+    raise_errors(Group(2).each(evaluate))
 
 
 def test_unreadable_image_is_told_from_a_loader_process_too(tmp_path):
@@ -222,6 +257,20 @@ def test_coco_masks_are_painted_from_polygons_and_run_lengths(tmp_path):
     assert (mask[10:40, 10:50] == 1).all() and (mask[:10, 40:60] == 2).all() and not mask[:, :10].any()
     assert (mask == 1).sum() == 30 * 40 and not mask[:, 60:].any()
 
+    file = tmp_path / 'annotations' / 'instances_val2017.json'
+    content = file.read_text()
+    for old, new, message in (
+        ('"airplane"', '"car"', "category 5 must be airplane, as in COCO, and is 'car'"),
+        ('"area": 1300', '"area": "much"', 'the annotation of image 1 is not whole .ValueError'),
+        ('"area": 900, "segmentation": []', '"area": 900', None),       # of a class that is not used
+        ('"category_id": 90', '"category_id": 2', None),
+        ('"segmentation": [[', '"other": [[', "the annotation of image 1 is not whole .KeyError: 'segmentation'"),
+    ):
+        assert old in content
+        file.write_text(content.replace(old, new))
+        with pytest.raises(DamagedDataError, match=message) if message else contextlib.nullcontext():
+            load('coco', tmp_path)
+
 
 # -- networks, pictures and flags --------------------------------------------------------------------------------
 
@@ -259,11 +308,12 @@ def test_image_is_normalised_by_imagenet():
     (['--dataset', 'ade20'], "argument --dataset: got 'ade20'; did you mean ade20k?"),
     (['--dataset', 'citys'], 'argument --data-dir: needed with --dataset citys'),
     (['--crop-size', '64'], 'argument --crop-size: has no effect with --dataset digits-scenes'),
-    (['--dataset', 'ade20k', '--data-dir', 'x', '--crop-size', '100'], "must be a multiple of 8, at least 32, got '100'"),
+    (['--dataset', 'ade20k', '--data-dir', 'x', '--crop-size', '100'], "must be a multiple of 8, from 32 to 4096, got"),
     (['--dataset', 'ade20k', '--data-dir', 'x', '--crop-size', '104', '--model', 'fcn_tiny'],
      'argument --crop-size: must be a multiple of 16 with --network fcn_tiny, got 104'),
     (['--backbone', 'resnet50'], 'argument --backbone: has no effect with --network fcn_tiny'),
     (['--model', 'unet'], "invalid choice: 'unet'"),
+    (['--dataset', 'ade20k', '--data-dir', 'x', '--base-size', '1'], "must be a whole number from 32 to 4096, got '1'"),
     (['--aux-weight', '-1'], "must be a number of at least 0, got '-1'"),
     (['--save-samples', 'all'], "must be a whole number from 0 to 2147483647, got 'all'"),
 ])

@@ -40,7 +40,7 @@ class Layout(NamedTuple):
 def _numbers(path):
     mask = np.asarray(Image.open(path)).astype('int32')
     if mask.ndim != 2:
-        raise ValueError(f'{path} has {mask.ndim} dimensions')
+        raise ValueError(f'it has {mask.shape[-1]} channels, not the number of a class in each pixel')
     return mask
 
 
@@ -80,6 +80,8 @@ def pascal_voc(folder):
         split = root / 'ImageSets' / 'Segmentation' / f'{part}.txt'
         try:
             names = split.read_text().split()
+        except UnicodeDecodeError:
+            raise DamagedDataError(f'{split} is no text; copy it again') from None
         except OSError as fault:
             raise MissingDataError(
                 f'{split} cannot be read ({fault.strerror}); --data-dir must be VOCdevkit, with VOC2012 in it'
@@ -110,14 +112,16 @@ def citys(folder):
         ))
     table = np.full(256, -1, 'int32')
     table[list(_CITY_IDS)] = np.arange(len(_CITY_IDS))
-    known = np.zeros(256, bool)
-    known[:34] = known[255] = True  # 255 is -1, the licence plate, in a byte
-
     def read_mask(path):
-        mask = _numbers(path) & 255
-        odd = mask[~known[mask]]
-        return np.where(known[mask], table[mask], odd.max() if odd.size else 0).astype('int32')
+        mask = _numbers(path)
+        known = (mask >= -1) & (mask < 34) | (mask == 255)  # 255 is -1, the licence plate, in a byte
+        return np.where(known, table[mask & 255], mask).astype('int32')
     return Layout(*both, CITYSCAPES, read_mask)
+
+
+# COCO's names of Pascal VOC's classes, in the order of COCOSegmentation.CAT_LIST after the ground.
+_COCO_NAMES = ('airplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus', 'car', 'cat', 'chair', 'cow', 'dining table', 'dog',
+               'horse', 'motorcycle', 'person', 'potted plant', 'sheep', 'couch', 'train', 'tv')
 
 
 class CocoMask(NamedTuple):
@@ -137,16 +141,24 @@ def coco(folder):
     both = []
     for part in ('train2017', 'val2017'):
         file = CocoFile(folder / 'annotations' / f'instances_{part}.json')
+        for number, name in zip(COCOSegmentation.CAT_LIST[1:], _COCO_NAMES, strict=True):
+            if file.categories.get(number, name) != name:
+                raise DamagedDataError(f'{file.path}: category {number} must be {name}, as in COCO, and is '
+                                       f'{file.categories[number]!r}; use the original file')
         items = []
         for image in file.images:
             wanted = [one for one in file.annotations[image['id']] if one.get('category_id') in COCOSegmentation.CAT_LIST]
             try:
                 source = CocoMask(str(file.path), image['id'], (image['width'], image['height']), wanted)
-                labelled = sum(one['area'] for one in wanted)
+                labelled = sum(float(one['area']) for one in wanted)
+                for one in wanted:
+                    if not isinstance(one['segmentation'], (list, dict)):
+                        raise TypeError(f'segmentation {one["segmentation"]!r}')
                 path = folder / part / image['file_name']
-            except (KeyError, TypeError) as fault:
+            except (KeyError, TypeError, ValueError) as fault:
                 raise DamagedDataError(
-                    f'{file.path}: image {image.get("id")} lacks {fault}; copy the file again'
+                    f'{file.path}: the annotation of image {image["id"]} is not whole '
+                    f'({type(fault).__name__}: {fault}); copy the file again'
                 ) from None
             if labelled > _LEAST_PIXELS:
                 items.append(Item(path, source))
@@ -154,7 +166,7 @@ def coco(folder):
         if missing or not items:
             raise MissingDataError(
                 f'{missing[0]} is not there ({len(missing)} of {len(items)} images are missing); copy the data set again'
-                if missing else f'{file.path} has no image with any of the classes of Pascal VOC'
+                if missing else f'{file.path} has no image with enough of the classes of Pascal VOC; use the original file'
             )
         both.append(items)
     return Layout(*both, COCO, _painted)

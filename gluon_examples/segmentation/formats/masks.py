@@ -5,10 +5,13 @@ from typing import NamedTuple
 
 import numpy as np
 from gluoncv.data.segbase import SegmentationDataset
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageFile
 
 from gluon_examples.common.normalization import normalized
 from gluon_examples.common.seeds import SeededApart
+
+ImageFile.LOAD_TRUNCATED_IMAGES = False  # GluonCV has Pillow fill up images that are cut off
+_MOST_SLENDER = 50  # the shorter side is scaled to the crop's size, or the longer, and the other with it
 
 
 class Item(NamedTuple):
@@ -50,12 +53,14 @@ class MaskImages(SegmentationDataset):
         path, source = self.items[index]
         try:
             image = Image.open(path).convert('RGB')
-        except (OSError, UnidentifiedImageError, ValueError, SyntaxError):
-            return self._replaced(f'{path}: the image cannot be decoded')
+        except Exception as fault:      # Pillow's errors are of many kinds
+            return self._replaced(f'{path}: the image cannot be decoded ({_in_short(fault)})')
         try:
             mask = self._read_mask(source)
-        except (OSError, UnidentifiedImageError, ValueError, SyntaxError, IndexError):
-            return self._replaced(f'{source}: the mask cannot be decoded')
+        except Exception as fault:
+            return self._replaced(f'{source}: the mask cannot be decoded ({_in_short(fault)})')
+        if max(image.size) > _MOST_SLENDER * min(image.size):
+            return self._replaced(f'{path}: the image has {image.size[0]}x{image.size[1]} pixels, too slender to be cropped')
         if mask.shape != image.size[::-1]:
             return self._replaced(f'{source}: the mask has {mask.shape[1]}x{mask.shape[0]} pixels, its image {path} '
                                   f'{image.size[0]}x{image.size[1]}')
@@ -76,3 +81,7 @@ class MaskImages(SegmentationDataset):
 
     def _mask_transform(self, mask):
         return np.asarray(mask).astype('int32') - 1
+
+
+def _in_short(fault):
+    return (str(fault) or type(fault).__name__).splitlines()[0]
