@@ -36,14 +36,26 @@ class CocoFile:
             self.categories = {int(one['id']): one['name'] for one in content['categories']}
             self.annotations = {image['id']: [] for image in self.images}
             for one in content['annotations']:
+                if one['image_id'] not in self.annotations:
+                    raise ValueError(f'an annotation is of image {one["image_id"]}, which is none of its images')
                 self.annotations[one['image_id']].append(one)
+            for image in self.images:
+                _check_image(image)
         except FileNotFoundError:
             raise MissingDataError(
                 f'{path} is not there; --data-dir must have annotations/, train2017/ and val2017/ of COCO in it'
             ) from None
         except OSError as fault:
             raise DamagedDataError(f'{path} cannot be read ({fault.strerror}); copy it again') from None
-        except (ValueError, KeyError, TypeError) as fault:
+        except (ValueError, KeyError, TypeError, AttributeError) as fault:
             raise DamagedDataError(
                 f'{path} is no file of COCO instances ({type(fault).__name__}: {fault}); copy it again'
             ) from None
+
+
+def _check_image(image):
+    name, size = image['file_name'], (image['width'], image['height'])
+    if not isinstance(name, str) or not name:
+        raise ValueError(f'image {image["id"]} has the file name {name!r}')
+    if any(type(side) is not int or side < 1 for side in size):
+        raise ValueError(f'image {image["id"]} is said to have {size[0]!r}x{size[1]!r} pixels')

@@ -8,7 +8,7 @@ from gluoncv.data import COCODetection, VOCDetection
 from mxnet import gluon, nd
 
 from gluon_examples.common import scenes
-from gluon_examples.common.errors import MissingDataError
+from gluon_examples.common.errors import DamagedDataError, MissingDataError
 from gluon_examples.common.seeds import SeededApart
 from gluon_examples.detection.formats import coco, voc
 from gluon_examples.detection.formats.boxes import BoxImages, check_files, with_objects
@@ -102,6 +102,11 @@ def load(name, data_dir, bad, seed=0, train_scenes=6000):
         test, _ = coco.read(folder, 'val2017', classes, bad)
         coco_file = folder / 'annotations' / 'instances_val2017.json'
     check_files([*train, *test])
-    return Datasets(
-        BoxImages(with_objects(train, bad), bad), BoxImages(test, bad), tuple(classes), coco_file=coco_file
-    )
+    train = with_objects(train, bad)
+    if not train:
+        raise DamagedDataError(f'--data-dir {data_dir}: no image to train with has an object; nothing can be learned')
+    # Difficult ones, and crowds, do not count in the metrics.
+    if not any((item.boxes[:, 5] == 0).any() for item in test):
+        raise DamagedDataError(f'--data-dir {data_dir}: no image to test with has an object that counts; nothing can '
+                               'be measured')
+    return Datasets(BoxImages(train, bad), BoxImages(test, bad), tuple(classes), coco_file=coco_file)

@@ -68,7 +68,7 @@ def main(argv=None):
         # 4 all that a newcomer needs
         state = dynamic.GluonState(net=net, trainer=trainer, sampler=sampler, run_log=written,
                                    checkpoint_dir=args.checkpoint_dir, keep_checkpoints=args.keep_checkpoints,
-                                   epoch=0, best_map=0.0, skipped=0)
+                                   epoch=0, best_map=-1.0, skipped=0)
         if args.resume != 'never':
             state.resume(None if args.resume == 'auto' else args.resume)
     evaluate = DetectionEvaluator(test_set, metric, args.batch_size, side, ctx, args.num_workers, args.dtype)

@@ -172,6 +172,7 @@ def test_voc_is_read_with_boxes_counted_from_0(voc_folder):
 VOC_FAULTS = {
     'no area': ([('dog', 9, 3, 9, 25)], r'trainval1.xml: the box \(8, 2, 8, 24\) has no area'),
     'outside': ([('dog', 2, 3, 60, 25)], r'the box \(1, 2, 59, 24\) reaches beyond the image of 40x30'),
+    'no number': ([('dog', 'nan', 3, 20, 25)], r'the box \(nan, 2, 19, 24\) is not of numbers'),
     'no object': ([], r'trainval1.jpg: an image to train with without any object'),
 }
 
@@ -210,12 +211,66 @@ def test_missing_files_are_named(name, message, voc_folder):
         datasets.load('voc', voc_folder, BadData(skip=True))
 
 
-def test_annotation_that_is_none_is_named(voc_folder):
+def test_annotation_that_is_none_is_named_with_what_it_lacks(voc_folder):
     path = voc_folder / 'VOC2012' / 'Annotations' / 'trainval1.xml'
-    for content in ('<annotation><size>', '<annotation></annotation>'):
+    whole = path.read_text()
+    for content, lacks in (
+        ('<annotation><size>', 'no element found'),
+        ('<annotation></annotation>', 'it has no size/width'),
+        (whole.replace('<ymin>3</ymin>', ''), 'it has no bndbox/ymin'),
+        (whole.replace('<ymin>3<', '<ymin>three<'), "its bndbox/ymin is 'three'"),
+        (whole.replace('<width>40<', '<width>inf<'), 'infinity'),
+    ):
         path.write_text(content)
-        with pytest.raises(DamagedDataError, match='trainval1.xml is no annotation of Pascal VOC'):
+        with pytest.raises(DamagedDataError, match=f'trainval1.xml is no annotation of Pascal VOC .*{lacks}'):
             datasets.load('voc', voc_folder, BadData())
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(DamagedDataError, match='trainval1.xml cannot be read .Is a directory'):
+        datasets.load('voc', voc_folder, BadData())
+    (voc_folder / 'VOC2012' / 'ImageSets' / 'Main' / 'trainval.txt').write_bytes(b'\xff\x81')
+    with pytest.raises(DamagedDataError, match='trainval.txt is no text'):
+        datasets.load('voc', voc_folder, BadData())
+
+
+@pytest.mark.parametrize('part, message', [('trainval', 'no image to train with has an object'),
+                                           ('test', 'no image to test with has an object that counts')])
+def test_data_set_without_any_object_is_told_before_training(part, message, voc_folder):
+    for path in voc_folder.glob(f'*/Annotations/{part}*.xml'):
+        # difficult ones do not count in a test
+        old, new = ('<difficult>0', '<difficult>1') if part == 'test' else ('object>', 'thing>')
+        path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(DamagedDataError, match=message):
+        datasets.load('voc', voc_folder, BadData(skip=True))
+
+
+def test_image_said_to_have_no_pixels_is_an_error_or_left_out(voc_folder):
+    voc_annotation(voc_folder / 'VOC2012' / 'Annotations' / 'trainval1.xml', [('dog', 2, 3, 20, 25)], (0, 0))
+    with pytest.raises(DamagedDataError, match='trainval1.xml: the image is said to have 0x0 pixels; mend it, or'):
+        datasets.load('voc', voc_folder, BadData())
+    assert len(datasets.load('voc', voc_folder, BadData(skip=True)).train) == 5
+
+
+@pytest.mark.parametrize('ending', ['.jpg', '.png'])
+def test_image_that_is_cut_off_or_of_another_size_is_bad(ending, voc_folder):
+    path = voc_folder / 'VOC2007' / 'JPEGImages' / 'trainval1.jpg'
+    data = datasets.load('voc', voc_folder, BadData())
+    other = voc_folder / f'other{ending}'
+    picture(other)
+    whole = other.read_bytes()
+    for content in (whole, whole + b'\0\0'):
+        path.write_bytes(content)
+        assert data.train[1][0].shape == (30, 40, 3)
+    for length in (len(whole) // 2, len(whole) - 10):       # of the last, each decoder makes a whole picture
+        path.write_bytes(whole[:length])
+        with pytest.raises(DamagedDataError, match='trainval1.jpg: the image (is cut off|cannot be decoded)'):
+            data.train[1]
+    picture(path, 60, 30)
+    with pytest.raises(DamagedDataError, match='trainval1.jpg: the image has 60x30 pixels, and its annotation says 40x30'):
+        data.train[1]
+    bad = BadData(skip=True)
+    image, boxes = datasets.load('voc', voc_folder, bad).train[1]
+    assert image.shape == (30, 40, 3) and len(boxes) == 0 and bad.images_since(VirtualWorld(1)) == 1
 
 
 @pytest.mark.parametrize('num_workers', [0, 2])
@@ -267,6 +322,12 @@ def test_coco_is_read_in_the_order_of_ids_without_pycocotools(coco_folder):
     (lambda c: c['annotations'].pop(), 'without any object'),
     (lambda c: c['categories'][3].update(name='unicorn'), "but the class 'unicorn' is none of them"),
     (lambda c: c['annotations'][0].update(category_id=2), r'the annotation of image 7 is not whole \(ValueError'),
+    (lambda c: c['annotations'][0].update(bbox=['a', 'b', 'c', 'd']), r'the annotation of image 7 is not whole'),
+    (lambda c: c['annotations'][0].update(iscrowd='x'), r'the annotation of image 7 is not whole'),
+    (lambda c: c['annotations'][0].update(image_id=99), r'an annotation is of image 99, which is none of its images'),
+    (lambda c: c['images'][0].update(file_name=3), r'image 7 has the file name 3'),
+    (lambda c: c['images'][0].update(width=0), r'image 7 is said to have 0x30 pixels'),
+    (lambda c: [one.update(id=-one['id']) for one in c['categories']], 'but their ids are in another order'),
     (lambda c: c.pop('images'), r"is no file of COCO instances \(KeyError: 'images'\)"),
 ])
 def test_faults_of_coco_annotations_are_told(change, message, coco_folder):
@@ -320,7 +381,7 @@ def test_weights_come_from_the_folder_or_not_at_all(tmp_path):
     (['--scenes', '5'], "must be a whole number of at least 10, got '5'"),
     (['--metric', 'coco'], 'argument --metric: coco needs --dataset coco, got digits-scenes; use voc07'),
     (['--data-shape', '416'], 'argument --data-shape: has no effect with --network ssd_tiny'),
-    (['--network', 'yolo3_darknet53', '--data-shape', '400'], "must be a multiple of 32, at least 96, got '400'"),
+    (['--network', 'yolo3_darknet53', '--data-shape', '400'], "must be a multiple of 32, from 96 to 4096, got '400'"),
     (['--pretrained-root', 'x'], 'argument --pretrained-root: has no effect with --network ssd_tiny'),
     (['--dtype', 'float16'], 'argument --dtype: float16 needs a GPU'),
 ])

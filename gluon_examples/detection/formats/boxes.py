@@ -1,5 +1,6 @@
 """Images with boxes: the annotations in memory, the images decoded when asked for."""
 
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,10 +50,15 @@ def checked(boxes, size, where, bad):
     array of float32, shape (N, 6)
     """
     width, height = size
+    if min(size) < 1:
+        bad.annotation(f'{where}: the image is said to have {width}x{height} pixels')
+        return np.zeros((0, 6), 'float32')
     good = []
     for left, top, right, bottom, *rest in boxes:
         said = f'{where}: the box ({left:g}, {top:g}, {right:g}, {bottom:g}) '
-        if right <= left or bottom <= top:
+        if not all(map(math.isfinite, (left, top, right, bottom))):
+            bad.annotation(said + 'is not of numbers')
+        elif right <= left or bottom <= top:
             bad.annotation(said + 'has no area')
         elif min(left, top) < -_TOLERANCE or right > width + _TOLERANCE or bottom > height + _TOLERANCE:
             bad.annotation(said + f'reaches beyond the image of {width}x{height}')
@@ -107,9 +113,27 @@ class BoxImages(gluon.data.Dataset):
     def __getitem__(self, index):
         """Image (NDArray of uint8, height x width x 3) and boxes (array, N x 6)."""
         item = self.items[index]
+        width, height = item.size
         try:
-            return mx.image.imdecode(item.path.read_bytes()), item.boxes
+            content = item.path.read_bytes()
+            image = mx.image.imdecode(content)
+            image.wait_to_read()
         except (OSError, mx.base.MXNetError, ValueError):
             self._bad.image(f'{item.path}: the image cannot be decoded')
-            width, height = item.size
-            return mx.nd.full((height, width, 3), 128, dtype='uint8'), item.boxes[:0]
+        else:
+            if _cut_off(content):
+                self._bad.image(f'{item.path}: the image is cut off')
+            elif image.shape[:2] != (height, width):
+                self._bad.image(f'{item.path}: the image has {image.shape[1]}x{image.shape[0]} pixels, '
+                                f'and its annotation says {width}x{height}')
+            else:
+                return image, item.boxes
+        return mx.nd.full((max(1, height), max(1, width), 3), 128, dtype='uint8'), item.boxes[:0]
+
+
+def _cut_off(content):
+    """Whether a JPEG or PNG has no end, which decoders put up with."""
+    if content.startswith(b'\xff\xd8'):
+        # Within a scan, which the second marker begins, no two bytes are like a marker.
+        return content.rfind(b'\xff\xd9') < content.rfind(b'\xff\xda')
+    return content.startswith(b'\x89PNG') and b'IEND' not in content[-64:]

@@ -33,7 +33,8 @@ def read(folder, split, classes, bad):
     names = [file.categories[number] for number in ids]
     if names != list(classes):
         odd = next((name for name in names if name not in classes), None)
-        what = f'the class {odd!r} is none of them' if odd else f'{len(names)} of them are there'
+        few = f'{len(names)} of them are there' if len(names) < len(classes) else 'their ids are in another order'
+        what = f'the class {odd!r} is none of them' if odd else few
         raise DamagedDataError(
             f'{file.path} must have the {len(classes)} classes of COCO, but {what}; use the original file'
         )
@@ -43,8 +44,9 @@ def read(folder, split, classes, bad):
             size = image['width'], image['height']
             boxes = []
             for one in file.annotations[image['id']]:
-                left, top, width, height = one['bbox']
-                boxes.append((left, top, left + width, top + height, ids.index(one['category_id']), one.get('iscrowd', 0)))
+                left, top, width, height = (float(number) for number in one['bbox'])
+                crowd = int(one.get('iscrowd', 0))
+                boxes.append((left, top, left + width, top + height, ids.index(one['category_id']), crowd))
         except (KeyError, TypeError, ValueError) as fault:
             raise DamagedDataError(
                 f'{file.path}: the annotation of image {image.get("id")} is not whole '

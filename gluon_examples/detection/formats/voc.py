@@ -45,6 +45,8 @@ def _lines(path):
         raise MissingDataError(
             f'{path} cannot be read ({fault.strerror}); --data-dir must be VOCdevkit, with VOC2007 and VOC2012 in it'
         ) from None
+    except UnicodeDecodeError:
+        raise DamagedDataError(f'{path} is no text; copy it again') from None
     if not lines:
         raise DamagedDataError(f'{path} is empty; copy it again')
     return lines
@@ -54,24 +56,34 @@ def _item(root, name, classes, bad, number):
     path = root / 'Annotations' / f'{name}.xml'
     try:
         tree = ElementTree.parse(path).getroot()
-        size = tuple(int(float(tree.findtext(f'size/{side}'))) for side in ('width', 'height'))
+        size = tuple(int(_number(tree, f'size/{side}')) for side in ('width', 'height'))
         boxes = []
         for thing in tree.iter('object'):
-            label = thing.findtext('name').strip().lower()
+            label = (thing.findtext('name') or '').strip().lower()
             if label not in classes:
                 raise DamagedDataError(
                     f'{path}: the class {label!r} is none of the {len(classes)} of Pascal VOC ({", ".join(classes)}); '
                     'mend the annotation'
                 )
             # VOC counts pixels from 1, and the last one belongs to the box.
-            left, top = (float(thing.findtext(f'bndbox/{edge}')) - 1 for edge in ('xmin', 'ymin'))
-            right, bottom = (float(thing.findtext(f'bndbox/{edge}')) - 1 for edge in ('xmax', 'ymax'))
-            difficult = int(thing.findtext('difficult') or 0)
+            left, top = (_number(thing, f'bndbox/{edge}') - 1 for edge in ('xmin', 'ymin'))
+            right, bottom = (_number(thing, f'bndbox/{edge}') - 1 for edge in ('xmax', 'ymax'))
+            difficult = int(_number(thing, 'difficult', 0))
             boxes.append((left, top, right, bottom, classes.index(label), difficult))
     except FileNotFoundError:
         raise MissingDataError(f'{path} is not there, though the list of images names it; copy the data set again') from None
-    except (ElementTree.ParseError, TypeError, AttributeError, ValueError) as fault:
+    except OSError as fault:
+        raise DamagedDataError(f'{path} cannot be read ({fault.strerror}); copy it again') from None
+    except (ElementTree.ParseError, ValueError, OverflowError) as fault:
         if isinstance(fault, DamagedDataError):
             raise
         raise DamagedDataError(f'{path} is no annotation of Pascal VOC ({fault}); copy it again') from None
     return Item(root / 'JPEGImages' / f'{name}.jpg', checked(boxes, size, path, bad), number, size)
+
+
+def _number(element, name, default=None):
+    text = element.findtext(name) or default
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        raise ValueError(f'it has no {name}' if text is None else f'its {name} is {text!r}') from None
