@@ -65,7 +65,7 @@ def main(argv=None):
         # 4 all that a newcomer needs
         state = dynamic.GluonState(net=net, trainer=trainer, sampler=sampler, run_log=written,
                                    checkpoint_dir=args.checkpoint_dir, keep_checkpoints=args.keep_checkpoints,
-                                   epoch=0, best_accuracy=0.0)
+                                   epoch=0, best_accuracy=-1.0)
         if args.resume != 'never':
             state.resume(None if args.resume == 'auto' else args.resume)
     evaluate = ClassificationEvaluator(data.test, args.batch_size, ctx, args.num_workers, args.dtype)

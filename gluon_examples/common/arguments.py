@@ -53,11 +53,11 @@ def whole_number(example):
 
 
 def multiple_of_8(example):
-    return number(int, 'a multiple of 8, at least 32', lambda value: value >= 32 and value % 8 == 0, example)
+    return number(int, 'a multiple of 8, from 32 to 4096', lambda value: 32 <= value <= 4096 and value % 8 == 0, example)
 
 
 def multiple_of_32(example):
-    return number(int, 'a multiple of 32, at least 96', lambda value: value >= 96 and value % 32 == 0, example)
+    return number(int, 'a multiple of 32, from 96 to 4096', lambda value: 96 <= value <= 4096 and value % 32 == 0, example)
 
 
 def positive(example):
@@ -187,7 +187,7 @@ def _add_training_flags(parser):
     add(
         '-j',
         '--num-workers',
-        type=whole_number(2),
+        type=number(int, 'a whole number from 0 to 256', lambda value: 0 <= value <= 256, 2),
         metavar='N',
         help='processes that load data for each worker; 0: the worker itself',
     )

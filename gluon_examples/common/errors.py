@@ -28,10 +28,16 @@ def told_in_one_line(program, *also):
     program : str
         Name put before the message.
     *also : type
-        Further exception classes whose messages are meant for the user.
+        Further exception classes whose messages are meant for the user. Files that cannot be read or written are
+        always told.
     """
     try:
         yield
     except (RecipeError, *also) as fault:
         print(f'{program}: error: {fault}', file=sys.stderr, flush=True)
+        sys.exit(2)
+    except OSError as fault:
+        if fault.filename is None:      # of a socket, say, which is none of the user's files
+            raise
+        print(f'{program}: error: {fault.filename}: {fault.strerror}', file=sys.stderr, flush=True)
         sys.exit(2)

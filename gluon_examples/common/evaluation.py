@@ -61,6 +61,7 @@ class SharedLoader:
     """
 
     def __init__(self, dataset, batch_size, num_workers=0, batchify_fn=None):
+        batch_size = min(batch_size, len(dataset))  # what `filled` makes need not be larger
         self._batches = SharedBatches(len(dataset), batch_size)
         self._loader = gluon.data.DataLoader(
             dataset, batch_sampler=self._batches, num_workers=num_workers, batchify_fn=batchify_fn

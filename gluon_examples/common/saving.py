@@ -22,7 +22,7 @@ class ParameterFiles:
     Raises
     ------
     RecipeError
-        The folder cannot be made or written to.
+        The folder cannot be made or written to, or no file there can have such a name.
     """
 
     def __init__(self, folder, prefix, frequency=0):
@@ -38,6 +38,12 @@ class ParameterFiles:
             ) from None
         if not os.access(self.folder, os.W_OK):
             raise RecipeError(f'--save-dir {folder}: no permission to write there; name another folder')
+        try:
+            self._unfinished(self.path('best')).exists()
+        except OSError as fault:
+            raise RecipeError(
+                f'--save-prefix {prefix}: no file can be called so ({fault.strerror}); give another one'
+            ) from None
 
     def path(self, name):
         """Where the parameters called `name` ('best', 'last', '0010') are kept."""
@@ -50,6 +56,10 @@ class ParameterFiles:
         if self.frequency and (epoch + 1) % self.frequency == 0:
             self.save(net, f'{epoch + 1:04d}')
 
+    @staticmethod
+    def _unfinished(path):
+        return path.with_name(f'.{path.name}.{os.getpid()}')
+
     def save(self, net, name):
         """Save the parameters of `net` under `name`; a reader never sees half a file.
 
@@ -58,7 +68,7 @@ class ParameterFiles:
         Path
         """
         path = self.path(name)
-        unfinished = path.with_name(f'.{path.name}.{os.getpid()}')
+        unfinished = self._unfinished(path)
         try:
             net.save_parameters(str(unfinished))
             with open(unfinished, 'rb') as written:

@@ -39,8 +39,8 @@ BAD_VALUES = [
     ('--batch-size', '0', "must be a whole number of at least 1, got '0'; for example 32"),
     ('--batch-size', '3.5', "must be a whole number of at least 1, got '3.5'"),
     ('--num-epochs', '-1', "must be a whole number of at least 1, got '-1'"),
-    ('--num-workers', '-2', "must be a whole number from 0 to 2147483647, got '-2'"),
-    ('-j', 'two', "must be a whole number from 0 to 2147483647, got 'two'"),
+    ('--num-workers', '-2', "must be a whole number from 0 to 256, got '-2'"),
+    ('-j', '100000', "must be a whole number from 0 to 256, got '100000'"),
     ('--lr', '0', "must be a number above 0, got '0'; for example 0.1"),
     ('--lr', 'nan', "must be a number above 0, got 'nan'"),
     ('--lr', 'inf', "must be a number above 0, got 'inf'"),
@@ -453,6 +453,8 @@ def test_folder_for_parameters_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / 'file').write_text('')
     with pytest.raises(RecipeError, match='--save-dir .*file/sub: cannot make this folder'):
         ParameterFiles(tmp_path / 'file' / 'sub', 'a')
+    with pytest.raises(RecipeError, match='--save-prefix aaa.*: no file can be called so .File name too long.'):
+        ParameterFiles(tmp_path, 'a' * 250)
 
 
 # -- messages --------------------------------------------------------------------------------------------------
@@ -464,6 +466,14 @@ def test_fault_of_the_user_is_one_line_and_status_2(capsys):
     assert exit.value.code == 2 and capsys.readouterr().err == 'train: error: this is wrong; do that\n'
     with pytest.raises(ZeroDivisionError), told_in_one_line('train'):
         raise ZeroDivisionError
+
+
+def test_file_that_cannot_be_used_is_told_in_one_line_but_not_what_befalls_a_socket(capsys, tmp_path):
+    with pytest.raises(SystemExit) as exit, told_in_one_line('train'):
+        open(tmp_path)
+    assert exit.value.code == 2 and capsys.readouterr().err == f'train: error: {tmp_path}: Is a directory\n'
+    with pytest.raises(ConnectionResetError), told_in_one_line('train'):
+        raise ConnectionResetError(104, 'Connection reset by peer')
 
 
 def test_only_the_first_worker_logs_even_when_that_changes():
