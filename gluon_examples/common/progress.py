@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import time
 
 from tqdm import tqdm
@@ -46,10 +47,11 @@ class Progress:
             leave=False,
             disable=None if first else True,
         ) as bar:
-            began, seen, updates = time.perf_counter(), sampler.samples_left, state.updates
+            began, seen, updates, last = time.perf_counter(), sampler.samples_left, state.updates, None
 
             def step_done(loss, normalizer=None):
-                nonlocal began, seen, updates
+                nonlocal began, seen, updates, last
+                last = loss
                 bar.n = sampler.length - sampler.samples_left
                 bar.set_postfix(
                     workers=state.world.size, lr=f'{state.trainer.learning_rate:.4g}', refresh=False
@@ -72,3 +74,5 @@ class Progress:
                     began, seen, updates = now, sampler.samples_left, state.updates
 
             yield step_done
+        if first and last is not None and not math.isfinite(float(last.sum().asscalar())):
+            log.warning('%s: the training loss is no finite number any more; begin anew with a lower --lr', title)

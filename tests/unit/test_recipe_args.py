@@ -18,6 +18,7 @@ from gluon_examples.common import logging_setup
 from gluon_examples.common.elastic_job import ElasticJob
 from gluon_examples.common.errors import RecipeError, told_in_one_line
 from gluon_examples.common.evaluation import ClassificationEvaluator, SharedBatches
+from gluon_examples.common.progress import Progress
 from gluon_examples.common.saving import CheckpointTimes, ParameterFiles
 from gluon_examples.common.schedules import epoch_schedule
 from hvd_dynamic import policies
@@ -455,6 +456,21 @@ def test_folder_for_parameters_that_cannot_be_made_is_named(tmp_path):
         ParameterFiles(tmp_path / 'file' / 'sub', 'a')
     with pytest.raises(RecipeError, match='--save-prefix aaa.*: no file can be called so .File name too long.'):
         ParameterFiles(tmp_path, 'a' * 250)
+
+
+@pytest.mark.parametrize(('rank', 'last', 'warnings'), [(0, 1.0, 0), (0, np.nan, 1), (0, np.inf, 1), (1, np.nan, 0)])
+def test_first_worker_says_once_an_epoch_that_the_loss_is_no_number(rank, last, warnings, caplog):
+    state = SimpleNamespace(epoch=4, updates=7, world=SimpleNamespace(rank=rank, size=2),
+                            sampler=SimpleNamespace(length=8, samples_left=8), trainer=SimpleNamespace(learning_rate=0.1))
+    progress = Progress(9, 50)
+    for _ in range(2):
+        with progress.epoch(state) as step_done:
+            for loss in (np.nan, last):
+                step_done(mx.nd.array([loss, 1.0]))
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert said == ['epoch 5/9: the training loss is no finite number any more; begin anew with a lower --lr'] * 2 * warnings
+    with progress.epoch(state):     # a resumed training may find its epoch complete
+        pass
 
 
 # -- messages --------------------------------------------------------------------------------------------------
