@@ -155,7 +155,7 @@ def test_data_set_is_read_and_cropped_with_its_own_labels(name, tmp_path):
 FAULTS = {
     'label beyond the classes': (lambda path, over: save(path, np.full((30, 40), over, 'uint8')), 'the mask has the label'),
     'another size': (lambda path, over: save(path, np.zeros((10, 10), 'uint8')), 'the mask has 10x10 pixels, its image'),
-    'no picture': (lambda path, over: path.write_bytes(b'none'), 'the mask cannot be decoded'),
+    'no picture': (lambda path, over: path.write_bytes(b'none'), 'the mask cannot be decoded .it is no picture.'),
     'cut off': (lambda path, over: path.write_bytes(path.read_bytes()[:50]), 'the mask cannot be decoded .*truncated'),
     'colours': (lambda path, over: save(path, np.zeros((30, 40, 3), 'uint8')), 'the mask cannot be .* .it has 3 channels'),
     '16 bits': (lambda path, over: save(path, np.full((30, 40), 256 + 7, 'uint16')), 'the mask has the label 26[23]'),

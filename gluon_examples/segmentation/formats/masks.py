@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from gluoncv.data.segbase import SegmentationDataset
-from PIL import Image, ImageFile
+from PIL import Image, ImageFile, UnidentifiedImageError
 
 from gluon_examples.common.normalization import normalized
 from gluon_examples.common.seeds import SeededApart
@@ -84,4 +84,6 @@ class MaskImages(SegmentationDataset):
 
 
 def _in_short(fault):
-    return (str(fault) or type(fault).__name__).splitlines()[0]
+    if isinstance(fault, UnidentifiedImageError):
+        return 'it is no picture'
+    return getattr(fault, 'strerror', None) or (str(fault) or type(fault).__name__).splitlines()[0]
