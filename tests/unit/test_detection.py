@@ -244,9 +244,10 @@ def test_data_set_without_any_object_is_told_before_training(part, message, voc_
         datasets.load('voc', voc_folder, BadData(skip=True))
 
 
-def test_image_said_to_have_no_pixels_is_an_error_or_left_out(voc_folder):
-    voc_annotation(voc_folder / 'VOC2012' / 'Annotations' / 'trainval1.xml', [('dog', 2, 3, 20, 25)], (0, 0))
-    with pytest.raises(DamagedDataError, match='trainval1.xml: the image is said to have 0x0 pixels; mend it, or'):
+@pytest.mark.parametrize('size', [(0, 0), (40, 1)])
+def test_image_said_to_have_hardly_any_pixels_is_an_error_or_left_out(size, voc_folder):
+    voc_annotation(voc_folder / 'VOC2012' / 'Annotations' / 'trainval1.xml', [('dog', 1, 1, 20, 2)], size)
+    with pytest.raises(DamagedDataError, match=f'trainval1.xml: the image is said to have {size[0]}x{size[1]} pixels'):
         datasets.load('voc', voc_folder, BadData())
     assert len(datasets.load('voc', voc_folder, BadData(skip=True)).train) == 5
 

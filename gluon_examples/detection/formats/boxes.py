@@ -10,6 +10,7 @@ from mxnet import gluon
 
 from gluon_examples.common.errors import MissingDataError
 
+_LEAST_SIDE = 2  # pixels; GluonCV's random crops fail on less
 _TOLERANCE = 1.0  # pixels; annotators' tools round in ways of their own
 
 
@@ -50,8 +51,8 @@ def checked(boxes, size, where, bad):
     array of float32, shape (N, 6)
     """
     width, height = size
-    if min(size) < 1:
-        bad.annotation(f'{where}: the image is said to have {width}x{height} pixels')
+    if min(size) < _LEAST_SIDE:
+        bad.annotation(f'{where}: the image is said to have {width}x{height} pixels, too few to cut anything from')
         return np.zeros((0, 6), 'float32')
     good = []
     for left, top, right, bottom, *rest in boxes:
