@@ -28,7 +28,7 @@ DEFAULTS = {
         'crop_size': 64,
         'batch_size': 8,
         'reference_batch': 16,
-        'num_epochs': 10,
+        'num_epochs': 8,
         'num_workers': 0,
         'lr': 0.8,  # high, for the loss is a mean over pixels, of which one in eight belongs to a digit
         'lr_mode': 'cosine',
