@@ -107,7 +107,7 @@ def _style(axes):
         spine.set_color(GREY)
 
 
-def _label(axes, text, colour=INK, x=-0.066):
+def _label(axes, text, colour=INK, x=-0.078):
     axes.set_ylabel(text, fontsize=11, color=colour, parse_math=False)
     axes.yaxis.set_label_coords(x, 0.5)
 

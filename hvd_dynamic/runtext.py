@@ -13,10 +13,12 @@ def main_metric(evaluations):
     Returns
     -------
     str or None
-        The accuracy if there is one, or else the first metric that is not a loss.
+        The accuracy if there is one, or else the mean over the classes of a detector or of masks (mAP, mIoU), or else
+        another accuracy, or the first metric that is not a loss.
     """
     names = list(dict.fromkeys(name for event in evaluations for name in event['metrics']))
-    names.sort(key=lambda name: (name != 'accuracy', 'acc' not in name.lower(), 'loss' in name.lower()))
+    names.sort(key=lambda name: (name != 'accuracy', name.lower() not in ('map', 'miou'), 'acc' not in name.lower(),
+                                 'loss' in name.lower()))
     return names[0] if names else None
 
 

@@ -346,6 +346,7 @@ def test_the_accuracy_is_shown_before_other_metrics():
     assert chosen('loss', 'accuracy', 'top5_acc') == 'accuracy'
     assert chosen('loss', 'mIoU') == 'mIoU'
     assert chosen('loss') == 'loss'
+    assert chosen('loss', 'pixel_accuracy', 'mIoU') == 'mIoU'
     assert runtext.main_metric([]) is None
 
 
