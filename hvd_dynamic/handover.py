@@ -38,6 +38,8 @@ def hand_over(world, state, begun):
     if state._committed is not None:
         checkpointfile.write(folder / 'commit', *checkpoint.snapshot(state))
         (folder / 'members').write_text(json.dumps([state._old_members, state._worlds, begun]))
+        if state._run_log is not None:
+            (folder / 'log').write_bytes(state._run_log.pack())
     log.warning('%s begins its script anew, with the last commit: a worker was lost in a moment at which Horovod cannot be '
                 'started again', world.member.slot)
     for child in multiprocessing.active_children():      # those of data loaders
@@ -68,6 +70,8 @@ def take_over(state):
             state._old_members, state._worlds, begun = json.loads((folder / 'members').read_text())
             with checkpointfile.CheckpointFile(folder / 'commit') as file:
                 checkpoint.load(state, file)
+            if state._run_log is not None:
+                state._run_log.unpack((folder / 'log').read_bytes())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return begun

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import os
+import pickle
 import time
 from pathlib import Path
 
@@ -78,7 +79,7 @@ class RunLog:
         self._settled_before, self._settled = self._settled, update
 
     def recover(self, update, sampler, lost):
-        """After a failure: write what the workers in the slots `lost` could not, up to `update` (one worker does it)."""
+        """After a failure: write what the workers in the slots `lost` have not, up to `update` (one worker does it)."""
         known = [u for u in sorted(self._recent) if u <= update]
         written = self._last_update('metrics.jsonl')
         for u in known:
@@ -92,9 +93,21 @@ class RunLog:
                     self._write_audit([u], sampler, [slots.index(slot)])
 
     def begin_round(self, update):
-        """A new world goes on from `update`; what was begun after it has been rolled back."""
-        self._recent, self._begun = {}, set()
+        """A new world goes on from `update`; what was begun after it has been rolled back.
+
+        What is remembered of the updates before stays until all workers have begun the round: one that is lost before may
+        not have written them.
+        """
+        self._recent, self._begun = {u: known for u, known in self._recent.items() if u <= update}, set()
         self._settled = self._settled_before = update
+
+    def pack(self):
+        """What is remembered, for a process that takes this one's place (`unpack`)."""
+        return pickle.dumps([self._recent, self._settled, self._settled_before])
+
+    def unpack(self, data):
+        """Take up what `pack` gave."""
+        self._recent, self._settled, self._settled_before = pickle.loads(data)
 
     def rewind(self, update):
         """A job goes on from a checkpoint: cut what is beyond `update` from metrics and audit, as that work is lost.

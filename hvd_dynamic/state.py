@@ -217,10 +217,9 @@ class GluonState:
             self._rewind_log(meeting.update)
         if self._run_log is not None:
             if meeting.survivor:
-                gone = [slot for token, slot in meeting.old.items() if token not in meeting.new]
                 mine = [rank for rank, token in enumerate(self._old_members) if token in world.members()]
                 if meeting.first_survivor and meeting.failed:
-                    self._run_log.recover(meeting.update, sampler, gone)
+                    self._run_log.recover(meeting.update, sampler, meeting.lost)
                 self._run_log.settle(meeting.update, sampler, mine)
             self._run_log.begin_round(meeting.update)
         sampler.set_world(world.size, world.ranks, world.one_pass)

@@ -24,6 +24,8 @@ class Meeting:
         The processes of the old and the new world: token to ``host:slot``. `old` is empty at the start of a job.
     slots : list of str
         By rank.
+    lost : list of str
+        Slots of the old world whose workers no longer know what they did in it: they are gone, or begin anew.
     update : int
         The committed update that all go on from.
     rolled_back : int
@@ -43,6 +45,7 @@ class Meeting:
     old: dict
     new: dict
     slots: list
+    lost: list
     update: int
     rolled_back: int
     failed: bool
@@ -104,8 +107,10 @@ def synchronise(state, failed=False, begun=0):
         average_arrays(world, list(arrays.values()), world.rank in fresh, len(fresh), 'sync.statistics')
     state._share_first_initialisation(source)
     old = {token: slot for rank in survivors for token, slot in everyone[rank]['old'].items()}
+    surviving = {token for rank in survivors for token in everyone[rank]['here']}
     return Meeting(old=old, new={token: slot for one in everyone for token, slot in one['here'].items()},
-                   slots=[slot for one in everyone for slot in one['here'].values()], update=max(update, 0),
+                   slots=[slot for one in everyone for slot in one['here'].values()],
+                   lost=[slot for token, slot in old.items() if token not in surviving], update=max(update, 0),
                    rolled_back=max([0, *(everyone[rank]['begun'] - update for rank in survivors)]),
                    failed=any(everyone[rank]['failed'] for rank in survivors), worlds=worlds + 1,
                    survivor=world.rank in survivors,

@@ -31,6 +31,14 @@ if os.environ.get('DIE_IN_INIT') == SLOT:
         return initialise(*args)
     hvd.initialise = die
 
+if SLOT in os.environ.get('STUCK', '').split():
+    from hvd_dynamic import errors
+    from hvd_dynamic.world import hvd
+
+    def check_usable():
+        raise errors.HorovodStuck('as if a lock were held')
+    hvd.check_usable = check_usable
+
 if os.environ.get('CHECKPOINT_DIR'):
     import hvd_dynamic as dynamic
 

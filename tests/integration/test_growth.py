@@ -147,10 +147,14 @@ def test_job_succeeds_though_a_newcomer_died_before_it_was_heard_of(tmp_path):
         assert not job.events('resized', 'failed_over') and job.events('finished')
 
 
-@pytest.mark.parametrize('when', ['0', '0.06'])
-def test_death_while_the_others_connect_after_another_death(when, tmp_path):
-    """horovod issues 2484 and 3264, at the worst moment: a survivor is killed inside `hvd.init`."""
-    environment = {'EPOCHS': '25', 'PAUSE': '0.02', 'DIE_IN_INIT': '127.1:0', 'DIE_AFTER': when,
+@pytest.mark.parametrize('when, stuck', [
+    ('0', ''), ('0.06', ''), ('0', 'localhost:0'), ('0', 'localhost:1'), ('0', 'localhost:0 localhost:1')])
+def test_death_while_the_others_connect_after_another_death(when, stuck, tmp_path):
+    """horovod issues 2484 and 3264, at the worst moment: a survivor is killed inside `hvd.init`.
+
+    Those that are `stuck` cannot start Horovod again, and begin their script anew.
+    """
+    environment = {'EPOCHS': '25', 'PAUSE': '0.02', 'DIE_IN_INIT': '127.1:0', 'DIE_AFTER': when, 'STUCK': stuck,
                    'HOROVOD_GLOO_TIMEOUT_SECONDS': '5'}
     with Job(tmp_path, {'localhost': 2, '127.0.0.1': 1, '127.1': 1}, environment=environment) as job:
         job.wait_for_update(20)
@@ -161,6 +165,7 @@ def test_death_while_the_others_connect_after_another_death(when, tmp_path):
         assert {slot: report['pid'] for slot, report in ends.items()} == {
             slot: pid for slot, pid in pids.items() if slot.startswith('localhost')}
         assert len({report['digest'] for report in ends.values()}) == 1
+        assert job.worker_log().count('begins its script anew') >= len(stuck.split())
         assert sum(e['rolled_back_updates'] for e in job.events('failed_over')) <= 2
         used = used_samples(job.audit())
         assert len(used) == len(set(used)) and 25 * SAMPLES - len(used) < 2

@@ -11,7 +11,8 @@ EPOCHS, SAMPLES, REFERENCE, BATCH = 24, 203, 16, 4
 
 @pytest.fixture(scope='module')
 def job(tmp_path_factory):
-    settings = {'EPOCHS': str(EPOCHS), 'SAMPLES': str(SAMPLES), 'BASE': 'cosine', 'PAUSE': '0.03', 'LOADERS': '1'}
+    settings = {'EPOCHS': str(EPOCHS), 'SAMPLES': str(SAMPLES), 'BASE': 'cosine', 'PAUSE': '0.03', 'LOADERS': '1',
+                'LOG_LEVEL': 'INFO'}
     with Job(tmp_path_factory.mktemp('resizes'), {'localhost': 2}, environment=settings) as job:
         for slots in (4, 1, 3):
             job.wait_for_update(job.last_update() + 20)

@@ -124,7 +124,7 @@ def test_connection_that_the_driver_had_no_room_for_is_tried_again(answering, mo
         return connect(address, timeout)
     monkeypatch.setattr('socket.create_connection', unheard_twice)
     assert rendezvous.get('scope', 'key') == b'value'
-    assert tried == [0.2, 0.4, 0.8] and asked == ['/scope/key']
+    assert tried == [0.2, 0.2, 0.2] and asked == ['/scope/key']
 
 
 def test_driver_that_never_has_room_is_a_clear_error(monkeypatch):

@@ -133,6 +133,26 @@ def test_updates_that_were_rolled_back_are_forgotten(tmp_path):
     assert read_lines(tmp_path / 'samples-a-0.jsonl')[1]['indices'] == [0, 1]
 
 
+def test_worker_that_is_lost_before_it_has_begun_a_round_has_its_lines_recovered(tmp_path):
+    """Updates 1 to 3 were committed. Rank 0 has begun the next round, rank 1 is lost on its way into it."""
+    log, s = RunLog(tmp_path, audit_samples=True), sampler()
+    begun(log, [1, 2, 3, 4], s)
+    log.settle(3, s, [0])
+    log.begin_round(3)
+    log.recover(3, s, ['b:1'])
+    assert audited(tmp_path, 'a-0') == audited(tmp_path, 'b-1') == [1, 2, 3]
+
+
+def test_process_that_takes_the_place_of_another_writes_what_that_one_had_not(tmp_path):
+    old, s = RunLog(tmp_path, audit_samples=True), sampler()
+    begun(old, [1, 2, 3], s)
+    old.settle(1, s, [0])
+    new = RunLog(tmp_path, audit_samples=True)
+    new.unpack(old.pack())
+    new.recover(2, s, ['a:0', 'b:1'])
+    assert audited(tmp_path, 'a-0') == audited(tmp_path, 'b-1') == [1, 2]
+
+
 def test_memory_of_updates_does_not_grow(tmp_path):
     log, s = RunLog(tmp_path), ElasticSampler(1000, 2)
     for update in range(1, 400):
