@@ -247,7 +247,8 @@ def _loop(world, state, train):
             if not world.elastic:
                 raise RuntimeError('a worker was lost, and this job cannot go on without it: it was not started as an '
                                    'elastic one (horovodrun --min-np --host-discovery-script)') from error
-            log.debug('a collective failed: %s', error)
+            # MXNet's text is a trace of C++ calls, and the reason in the last line.
+            log.debug('a collective failed: %s', (str(error).splitlines() or [''])[-1])
             failed, begun, stopped = True, max(begun, state.updates_begun), stopped or time.perf_counter()
             # Ends what is in flight with an error, so that nothing waits for a peer that is gone.
             world.leave(failed=True)
