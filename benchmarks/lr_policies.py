@@ -1,7 +1,19 @@
 """Which policy loses least when the world size changes? Real trainings over traces of 8 to 128 virtual workers.
 
-``python -m benchmarks.lr_policies`` does all runs and can be stopped and started again; ``--quick`` does a few in 5 minutes.
-docs/results.md says how to read the tables, and what came out.
+``python -m benchmarks.lr_policies`` does all runs that are not in benchmarks/results/lr_policies yet, adds each to it as a
+line, and prints the tables; it can be stopped and started again at any time. ``--tables`` only makes tables and figures of
+the runs that are there; ``--quick`` does a few of its own in 5 minutes. docs/results.md says how to read the tables, and
+what came out.
+
+The design, written down before any result of it was seen (`benchmarks.lr_parts.plan` has it as code):
+
+- Every run is compared with static, the same training with 8 workers all the time, of the same seed, data and learning rate.
+- digits, seeds 0 to 9: all policies at 1, 2 and 4 times the reference learning rate on the traces grow-shrink (8, 128, 8),
+  random-walk and spot; at the reference rate alone on grow, shrink and sawtooth. AdaScale, whose runs take ten times as
+  long, has seeds 0 to 4 and the first three traces.
+- digits-bn (with BatchNorm), seeds 0 to 9: five policies on grow-shrink at 1, 2 and 4 times the reference.
+- The reference learning rate is found by the rule of `benchmarks.lr_parts.reference`, on other seeds.
+- Runs are done seed by seed over all of these, so that whatever is there at any time is a balanced comparison.
 """
 
 import argparse
@@ -10,13 +22,16 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 from tqdm import tqdm
 
 from benchmarks.lr_parts.figure import write_figures
-from benchmarks.lr_parts.plan import FACTORS, POLICIES, Run, plan
+from benchmarks.lr_parts.plan import DESIGN, POLICIES, Run, plan
 from benchmarks.lr_parts.summary import tables
+
+SHIPPED = Path(__file__).parent / 'results' / 'lr_policies'
 
 
 def main(argv=None):
@@ -27,34 +42,35 @@ def main(argv=None):
     int
         The exit status: 0, or 130 if stopped.
     """
-    from benchmarks.lr_parts.tasks import TASKS
-
-    parser = argparse.ArgumentParser(prog='python -m benchmarks.lr_policies', description=__doc__.partition('\n\n')[2])
-    parser.add_argument('--quick', action='store_true', help='one seed, one trace, five policies')
-    parser.add_argument('--tasks', nargs='+', choices=TASKS, default=list(TASKS), metavar='TASK',
-                        help=f'some of {", ".join(TASKS)}')
+    parser = argparse.ArgumentParser(prog='python -m benchmarks.lr_policies', description=__doc__.partition('\n\n')[2],
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--quick', action='store_true', help='one seed, one trace, five policies, in OUT/results')
+    parser.add_argument('--tasks', nargs='+', choices=DESIGN, default=list(DESIGN), metavar='TASK',
+                        help=f'some of {", ".join(DESIGN)}')
     parser.add_argument('--policies', nargs='+', choices=POLICIES, metavar='POLICY', help=f'some of {", ".join(POLICIES)}')
-    parser.add_argument('--factors', nargs='+', type=int, default=FACTORS, metavar='F',
-                        help='of the reference learning rate (default: 1 2 4)')
-    parser.add_argument('--seeds', type=int, metavar='N', help='seeds 0 to N - 1, in place of the number of each task')
-    parser.add_argument('--out', type=Path, default=Path('lr-policies'), metavar='DIR',
-                        help='for results.jsonl, tables.md and figures; what is there already is not run again')
+    parser.add_argument('--seeds', type=int, metavar='N', help='no seeds from N on')
+    parser.add_argument('--results', type=Path, metavar='DIR',
+                        help=f'a file for each task, a line for each run, which is not done again (default: {SHIPPED})')
+    parser.add_argument('--out', type=Path, default=Path(tempfile.gettempdir()) / 'lr-policies', metavar='DIR',
+                        help='for tables.md and figures (default: %(default)s)')
     parser.add_argument('--jobs', type=int, default=os.cpu_count(), metavar='N',
                         help='processes (default: one for each core)')
     parser.add_argument('--tables', action='store_true', help='no runs, only tables and figures of what there is')
     args = parser.parse_args(argv)
-    if args.jobs < 1 or (args.seeds is not None and args.seeds < 1) or min(args.factors) < 1:
-        parser.error('--jobs, --seeds and --factors must be at least 1')
-    args.out.mkdir(parents=True, exist_ok=True)
-    path = args.out / 'results.jsonl'
-    runs = plan([TASKS[name] for name in args.tasks], args.quick, tuple(args.factors), args.policies, args.seeds)
+    if args.jobs < 1 or (args.seeds is not None and args.seeds < 1):
+        parser.error('--jobs and --seeds must be at least 1')
+    folder = args.results or (args.out / 'results' if args.quick else SHIPPED)
+    for path in (folder, args.out):
+        path.mkdir(parents=True, exist_ok=True)
+    runs = plan(args.tasks, args.quick, args.policies, args.seeds)
     stopped = False
-    if not args.tables:
-        try:
-            do_all(runs, path, args.jobs)
-        except KeyboardInterrupt:
-            stopped = True
-    results = [line for line in read(path).values() if line['task'] in args.tasks]
+    try:
+        if not args.tables:
+            do_all(runs, folder, args.jobs)
+    except KeyboardInterrupt:
+        stopped = True
+    known = read(folder, args.tasks)
+    results = [known[run] for run in runs if run in known]
     if not results:
         print('nothing was done yet')
         return 130 if stopped else 0
@@ -66,34 +82,47 @@ def main(argv=None):
     return 130 if stopped else 0
 
 
-def read(path):
+def read(folder, tasks):
     """The results that there are, by run."""
     found = {}
-    if path.exists():
-        for line in path.read_text().splitlines():
+    for task in tasks:
+        path = folder / f'{task}.jsonl'
+        for line in path.read_text().splitlines() if path.exists() else ():
             try:
                 result = json.loads(line)
             except ValueError:
-                continue            # cut off when the benchmark was stopped
+                continue            # cut off when the benchmark was killed
             found[Run(**{name: result[name] for name in Run.__dataclass_fields__})] = result
     return found
 
 
-def do_all(runs, path, jobs):
-    """Do the runs that are not in the file yet, and add them to it one by one."""
-    known = read(path)
+def do_all(runs, folder, jobs):
+    """Do the runs that are not in the files yet, and add them one by one."""
+    from benchmarks.lr_parts.tasks import TASKS
+
+    known = read(folder, {run.task for run in runs})
+    for run, result in known.items():
+        task = TASKS[run.task]
+        if (result['lr'], result['epochs']) != (task.lr, task.epochs):
+            raise SystemExit(f'{folder / run.task}.jsonl has runs with lr {result["lr"]} and {result["epochs"]} epochs, but '
+                             f'the task has lr {task.lr} and {task.epochs} epochs now: move the file away, or give '
+                             f'another --results')
     left = [run for run in runs if run not in known]
     # One thread for each process, set before MXNet is loaded in them.
     os.environ['OMP_NUM_THREADS'] = '1'
-    with open(path, 'a') as file, tqdm(total=len(runs), initial=len(runs) - len(left), unit='run', disable=None) as bar:
-        if path.stat().st_size and path.read_bytes()[-1:] != b'\n':
-            file.write('\n')
+    with tqdm(total=len(runs), initial=len(runs) - len(left), unit='run', disable=None) as bar:
         # New processes from time to time: MXNet never gives memory back.
-        with multiprocessing.get_context('spawn').Pool(jobs, ignore_interrupt, maxtasksperchild=200) as pool:
+        with multiprocessing.get_context('spawn').Pool(jobs, ignore_interrupt, maxtasksperchild=50) as pool:
             for result in pool.imap_unordered(do_one, left):
-                file.write(json.dumps(result) + '\n')
-                file.flush()
+                append(folder / f'{result["task"]}.jsonl', result)
                 bar.update()
+
+
+def append(path, result):
+    """Add a line to a file, also if its last one was cut off."""
+    cut_off = path.exists() and path.stat().st_size > 0 and path.read_bytes()[-1:] != b'\n'
+    with open(path, 'a') as file:
+        file.write('\n' * cut_off + json.dumps(result, separators=(',', ':')) + '\n')
 
 
 def ignore_interrupt():

@@ -56,6 +56,9 @@ def draw(results, task):
         runs = by_policy(results, task, factor)
         lowest = 100.0
         for panel, trace in zip(row, shown):
+            if not any(r['trace'] == trace and r['factor'] == factor for r in results):
+                panel.remove()
+                continue
             for name, some in runs.items():
                 curves = [_padded(r, epochs) for r in some if r['trace'] in (trace, '')]
                 if name not in STYLE or not curves:
@@ -67,14 +70,11 @@ def draw(results, task):
                 if name not in ('linear', 'linear-uncorrected', 'compensated'):
                     lowest = min(lowest, middle[epochs // 3:].min())
             _mark(panel, trace, epochs)
+            panel.set_xlabel('epoch')
             panel.set_title(f'{trace}, lr x {factor}', fontsize=10)
             panel.grid(True, color='#e4e4e4', linewidth=0.7)
             panel.set_axisbelow(True)
-        for panel in row:
             panel.set_ylim(max(0, lowest - 4), 100.4)
-        row[0].set_ylabel('held-out metric, %')
-    for panel in axes[-1]:
-        panel.set_xlabel('epoch')
     figure.legend(handles.values(), handles.keys(), loc='lower center', ncol=columns, frameon=False, fontsize=9)
     seeds = len({r['seed'] for r in results})
     figure.suptitle(f'{task}: mean over {seeds} seed{"s" * (seeds > 1)}; world size {SMALLEST} to {LARGEST}', fontsize=12)

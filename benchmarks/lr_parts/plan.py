@@ -1,4 +1,9 @@
-"""What is compared: policies, traces, learning rates, and the order in which runs are done."""
+"""What is compared: policies, traces, learning rates, and the order in which runs are done.
+
+Not everything is crossed with everything. The traces that tell most are grow-shrink, random-walk and spot; there all
+policies meet at 1, 2 and 4 times the reference learning rate. The other three are run at the reference only. Tasks that cost
+more have fewer policies, seeds and traces.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +11,11 @@ from dataclasses import dataclass
 
 from hvd_dynamic import policies, traces
 
-__all__ = ['POLICIES', 'TRACES', 'FACTORS', 'STATIC', 'Run', 'plan']
+__all__ = ['POLICIES', 'TRACES', 'STATIC', 'Run', 'Cells', 'plan']
 
 STATIC = 'static'       # the size fixed at 8, the same for all policies
 SMALLEST, LARGEST = 8, 128
 TRACES = tuple(traces.READY)
-FACTORS = (1, 2, 4)
-#: To measure noise, each worker's batch takes a pass of its own: ten times the work, so half of the seeds.
-MOST_SEEDS = {'adascale': 5}
 
 
 @dataclass(frozen=True)
@@ -53,35 +55,57 @@ class Run:
     seed: int
 
 
-def plan(tasks, quick=False, factors=FACTORS, names=None, seeds=None):
-    """All runs: seed by seed, so that what is done at any time is a whole comparison over some seeds.
+@dataclass(frozen=True)
+class Cells:
+    """Policies, traces and factors on the reference learning rate, all crossed; for seeds from 0 to `seeds` - 1."""
+
+    policies: tuple
+    traces: tuple
+    factors: tuple
+    seeds: int
+
+
+_ALL = tuple(name for name in POLICIES if name != 'adascale')
+_MAIN = ('fixed-global-batch', 'linear', 'linear-uncorrected', 'smooth', 'compensated')
+_TELLING = ('grow-shrink', 'random-walk', 'spot')
+_OTHERS = tuple(name for name in TRACES if name not in _TELLING)
+
+#: By task. AdaScale on digits: to measure noise each worker's batch takes a pass of its own, which is ten times the work, so
+#: it has half of the seeds and the telling traces only.
+DESIGN = {
+    'digits': (Cells(_ALL, _TELLING, (1, 2, 4), 10), Cells(_ALL, _OTHERS, (1,), 10),
+               Cells(('adascale',), _TELLING, (1, 2, 4), 5)),
+    'digits-bn': (Cells(_MAIN, ('grow-shrink',), (1, 2, 4), 10),),
+}
+_QUICK = (Cells(_MAIN, ('grow-shrink',), (1,), 1),)
+
+
+def plan(tasks, quick=False, names=None, seeds=None):
+    """All runs: seed by seed over all tasks, so that what is done at any time is a whole comparison over some seeds.
 
     Parameters
     ----------
-    tasks : list of Task
-    quick : bool
-        One seed, two traces, the most telling policies.
-    factors : sequence of int
-        Of the reference learning rate.
+    tasks : sequence of str
+    quick : bool, default False
+        One seed, one trace, the reference learning rate, the most telling policies.
     names : sequence of str, optional
-        Policies; default: all.
+        Of policies; default: all.
     seeds : int, optional
-        In place of the tasks' own number.
+        At most so many of them.
 
     Returns
     -------
     list of Run
     """
-    names = names or (('fixed-global-batch', 'linear', 'linear-uncorrected', 'smooth', 'compensated') if quick else POLICIES)
-    chosen = ('grow-shrink',) if quick else TRACES
-    most = max(seeds or (1 if quick else task.seeds) for task in tasks)
-    runs = []
-    for seed in range(most):
-        for task in tasks:
-            if seed >= (seeds or (1 if quick else task.seeds)):
+    parts = [(task, cells) for task in tasks for cells in (_QUICK if quick else DESIGN[task])]
+    most = max(cells.seeds for _, cells in parts)
+    runs = {}           # each once, in this order
+    for seed in range(min(most, seeds or most)):
+        for task, cells in parts:
+            if seed >= cells.seeds:
                 continue
-            for factor in factors:
-                runs.append(Run(task.name, STATIC, '', factor, seed))
-                runs += [Run(task.name, name, trace, factor, seed) for trace in chosen for name in names
-                         if seed < MOST_SEEDS.get(name, most)]
-    return runs
+            for factor in cells.factors:
+                runs[Run(task, STATIC, '', factor, seed)] = None
+                runs.update((Run(task, name, trace, factor, seed), None) for trace in cells.traces
+                            for name in cells.policies if names is None or name in names)
+    return list(runs)

@@ -70,10 +70,11 @@ def do(run):
     Returns
     -------
     dict
-        JSON values: the run's own fields; ``metrics``, by epoch; ``peaks``: for each resize ``[old size, new size, highest
-        loss after it over the loss before]``; ``diverged``; ``seconds``.
+        JSON values: the run's own fields; ``lr`` and ``epochs`` of the task; ``metrics``, by epoch; ``diverged``; ``growth``
+        and ``shrink``: for each resize the highest loss after it over the loss before, None where that is not finite;
+        ``cpu_seconds``.
     """
-    begun = time.perf_counter()
+    begun = time.process_time()
     task = TASKS[run.task]
     random.seed(run.seed)
     np.random.seed(run.seed)
@@ -104,9 +105,10 @@ def do(run):
     mx.nd.waitall()
     lost = [loss for _, _, loss in recorder.losses if not _is_sound(loss)]
     last = _mean(recorder.losses, (task.epochs - 1) * setting.length, math.inf)
-    diverged = bool(lost) or last >= task.hopeless
-    return {**vars(run), 'metrics': metrics, 'diverged': diverged, 'peaks': _peaks(recorder, setting.length),
-            'epochs': task.epochs, 'seconds': round(time.perf_counter() - begun, 2)}
+    growth, shrink = _peaks(recorder, setting.length)
+    return {**vars(run), 'lr': task.lr, 'epochs': task.epochs, 'metrics': [round(value, 4) for value in metrics],
+            'diverged': bool(lost) or last >= task.hopeless, 'growth': growth, 'shrink': shrink,
+            'cpu_seconds': round(time.process_time() - begun, 1)}
 
 
 def _is_sound(loss):
@@ -121,18 +123,17 @@ def _mean(losses, low, high):
 
 
 def _peaks(recorder, length):
-    """For each resize: the highest mean loss over a quarter of an epoch, within an epoch after it and before the next, over
-    the mean of half an epoch before."""
-    found = []
+    """For each growth, and for each shrink: the highest mean loss over a quarter of an epoch, within an epoch after it and
+    before the next resize, over the mean of half an epoch before."""
+    growth, shrink = [], []
     edges = [at for at, _, _ in recorder.resizes] + [math.inf]
     for (at, old, new), following in zip(recorder.resizes, edges[1:]):
         before = _mean(recorder.losses, at - length / 2, at)
         after = [(samples, loss) for samples, _, loss in recorder.losses if at < samples <= min(at + length, following)]
-        if any(not _is_sound(loss) for _, loss in after):
-            peak = math.inf
-        else:
-            peak = max((_mean(recorder.losses, max(at, samples - length / 4), samples) for samples, _ in after),
-                       default=math.nan)
-        ratio = peak / before if before > 0 else math.nan
-        found.append([old, new, ratio if math.isfinite(ratio) else None if math.isnan(ratio) else 1e9])
-    return found
+        if not after:
+            continue
+        peak = max(_mean(recorder.losses, max(at, samples - length / 4), samples) if _is_sound(loss) else math.inf
+                   for samples, loss in after)
+        ratio = peak / before if before > 0 else math.inf
+        (growth if new > old else shrink).append(round(ratio, 3) if math.isfinite(ratio) else None)
+    return growth, shrink

@@ -55,13 +55,13 @@ def _main_table(runs):
         lines.append(_row(
             f'`{name}`', len(some), f'{mean(finals):.2f} ± {pstdev(finals):.2f}', f'{min(finals):.2f}',
             '' if name == STATIC else f'{gap:+.2f}', sum(r['diverged'] for r in some),
-            _peak(some, lambda old, new: new > old), _peak(some, lambda old, new: new < old),
+            _peak(some, 'growth'), _peak(some, 'shrink'),
             f'{_median(reached)} ({sum(map(math.isfinite, reached))} of {len(some)})'))
     return '\n'.join(lines)
 
 
 def _peak(runs, kind):
-    peaks = [math.inf if ratio is None else ratio for r in runs for old, new, ratio in r['peaks'] if kind(old, new)]
+    peaks = [math.inf if ratio is None else ratio for r in runs for ratio in r[kind]]
     return f'{median(peaks):.2f}' if peaks else ''
 
 

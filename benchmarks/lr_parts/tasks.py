@@ -52,10 +52,10 @@ class Task(abc.ABC):
         Epochs in which it rises; then a cosine down to 0.
     hopeless : float
         A mean training loss as high as that at the end counts as diverged: what guessing gives.
-    seeds : int
-        How many, from 0 on.
     one_pass : bool
         The network has no BatchNorm, so the workers' batches may be computed as one.
+    rates : tuple of float
+        The grid from which `lr` was chosen.
     """
 
     name: str
@@ -65,8 +65,8 @@ class Task(abc.ABC):
     lr: float
     warmup: float
     hopeless: float
-    seeds: int
     one_pass: bool
+    rates: tuple = (0.0125, 0.025, 0.05, 0.1, 0.2)
 
     @property
     def reference_batch(self):
@@ -146,8 +146,6 @@ class Digits(Task):
 
 
 TASKS = {task.name: task for task in (
-    Digits('digits', 'accuracy', epochs=16, local_batch=2, lr=0.0125, warmup=2, hopeless=math.log(10), seeds=10,
-           one_pass=True),
-    Digits('digits-bn', 'accuracy', epochs=12, local_batch=4, lr=0.1, warmup=1, hopeless=math.log(10), seeds=3,
-           one_pass=False),
+    Digits('digits', 'accuracy', epochs=16, local_batch=2, lr=0.0125, warmup=2, hopeless=math.log(10), one_pass=True),
+    Digits('digits-bn', 'accuracy', epochs=12, local_batch=4, lr=0.1, warmup=1, hopeless=math.log(10), one_pass=False),
 )}
