@@ -421,11 +421,12 @@ class DynamicTrainer(gluon.Trainer):
         total = self._control['normalizer']
         # A ratio, and not the normalizer itself, which float16 could not hold.
         ratio = self._record.cut.global_batch / mx.nd.where(total != 0, total, mx.nd.ones_like(total))
-        for param in self._params:
-            if param.grad_req != 'null':
-                gradient = param.list_grad()[0]
-                factor = ratio.astype(gradient.dtype).reshape((1,) * gradient.ndim)
-                mx.nd.broadcast_mul(gradient, factor, out=gradient)
+        ratios = {}             # by type: one small operation less for each parameter
+        for gradient in self._gradients().values():
+            if gradient.dtype not in ratios:
+                ratios[gradient.dtype] = ratio.astype(gradient.dtype)
+            factor = ratios[gradient.dtype].reshape((1,) * gradient.ndim)
+            mx.nd.broadcast_mul(gradient, factor, out=gradient)
 
     def _allreduce_grads(self):
         if not self._world.collective:

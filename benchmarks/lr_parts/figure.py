@@ -69,7 +69,7 @@ def draw(results, task):
                                             linewidth=width)
                 if name not in ('linear', 'linear-uncorrected', 'compensated'):
                     lowest = min(lowest, middle[epochs // 3:].min())
-            _mark(panel, trace, epochs)
+            _mark(panel, trace, epochs, LARGEST[task])
             panel.set_xlabel('epoch')
             panel.set_title(f'{trace}, lr x {factor}', fontsize=10)
             panel.grid(True, color='#e4e4e4', linewidth=0.7)
@@ -77,7 +77,7 @@ def draw(results, task):
             panel.set_ylim(max(0, lowest - 4), 100.4)
     figure.legend(handles.values(), handles.keys(), loc='lower center', ncol=columns, frameon=False, fontsize=9)
     seeds = len({r['seed'] for r in results})
-    figure.suptitle(f'{task}: mean over {seeds} seed{"s" * (seeds > 1)}; world size {SMALLEST} to {LARGEST}', fontsize=12)
+    figure.suptitle(f'{task}: mean over {seeds} seed{"s" * (seeds > 1)}; world size {SMALLEST} to {LARGEST[task]}', fontsize=12)
     figure.tight_layout(rect=(0, below / figure.get_figheight(), 1, 1))
     return figure
 
@@ -88,11 +88,11 @@ def _padded(result, epochs):
     return metrics + [0.0] * (epochs - len(metrics))
 
 
-def _mark(panel, trace, epochs):
+def _mark(panel, trace, epochs, largest):
     """Vertical lines at the resizes; of the traces made by chance there is one for each seed, so none is drawn."""
     if trace in ('random-walk', 'spot'):
         return
-    points = traces.ready(trace, epochs, SMALLEST, LARGEST).points
+    points = traces.ready(trace, epochs, SMALLEST, largest).points
     for (at, size), (_, before) in zip(points[1:], points):
         colour, label = ('#009E73', '▲') if size > before else ('#E69F00', '▼')
         panel.axvline(at, color=colour, linewidth=1, alpha=0.7, zorder=0)

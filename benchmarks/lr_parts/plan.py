@@ -14,7 +14,9 @@ from hvd_dynamic import policies, traces
 __all__ = ['POLICIES', 'TRACES', 'STATIC', 'Run', 'Cells', 'plan']
 
 STATIC = 'static'       # the size fixed at 8, the same for all policies
-SMALLEST, LARGEST = 8, 128
+SMALLEST = 8
+#: Largest world size by task. The scenes are so few that 128 workers would do two updates an epoch.
+LARGEST = {'digits': 128, 'digits-bn': 128, 'detection': 64, 'segmentation': 64}
 TRACES = tuple(traces.READY)
 
 
@@ -70,12 +72,20 @@ _MAIN = ('fixed-global-batch', 'linear', 'linear-uncorrected', 'smooth', 'compen
 _TELLING = ('grow-shrink', 'random-walk', 'spot')
 _OTHERS = tuple(name for name in TRACES if name not in _TELLING)
 
+#: What scenes cost, some 35 CPU-seconds a run, allows for 30 runs a seed.
+_SCENES = (Cells(_MAIN, ('grow-shrink',), (1, 2, 4), 5),
+           Cells(('smooth-32', 'smooth-epoch', 'smooth-compensated', 'geometric'), ('grow-shrink',), (1, 4), 5),
+           Cells(('adascale',), ('grow-shrink',), (1,), 5),
+           Cells(('linear', 'smooth', 'compensated'), ('spot',), (1,), 5))
+
 #: By task. AdaScale on digits: to measure noise each worker's batch takes a pass of its own, which is ten times the work, so
 #: it has half of the seeds and the telling traces only.
 DESIGN = {
     'digits': (Cells(_ALL, _TELLING, (1, 2, 4), 10), Cells(_ALL, _OTHERS, (1,), 10),
                Cells(('adascale',), _TELLING, (1, 2, 4), 5)),
     'digits-bn': (Cells(_MAIN, ('grow-shrink',), (1, 2, 4), 10),),
+    'detection': _SCENES,
+    'segmentation': _SCENES,
 }
 _QUICK = (Cells(_MAIN, ('grow-shrink',), (1,), 1),)
 

@@ -50,7 +50,7 @@ def trace_of(run, epochs):
     """The trace of a run; the seed of a run is also that of its trace."""
     if run.policy == STATIC:
         return traces.Trace('epochs', [(0, SMALLEST)])
-    trace = traces.ready(run.trace, epochs, SMALLEST, LARGEST, run.seed)
+    trace = traces.ready(run.trace, epochs, SMALLEST, LARGEST[run.task], run.seed)
     if run.policy == 'fixed-global-batch':
         trace = traces.Trace('epochs', _merged([(at, min(size, MOST_FIXED)) for at, size in trace.points]))
     return trace
@@ -93,9 +93,9 @@ def do(run):
         for state.epoch in range(state.epoch, task.epochs):
             for batch in sampler:
                 with autograd.record():
-                    loss = setting.forward(batch)
+                    loss, normalizer = setting.forward(batch)
                 loss.backward()
-                trainer.step(len(batch), loss=loss)
+                trainer.step(len(batch), loss=loss, normalizer=normalizer)
                 if recorder.losses and not _is_sound(recorder.losses[-1][2]):
                     return
                 state.commit()
@@ -107,7 +107,7 @@ def do(run):
     last = _mean(recorder.losses, (task.epochs - 1) * setting.length, math.inf)
     growth, shrink = _peaks(recorder, setting.length)
     return {**vars(run), 'lr': task.lr, 'epochs': task.epochs, 'metrics': [round(value, 4) for value in metrics],
-            'diverged': bool(lost) or last >= task.hopeless, 'growth': growth, 'shrink': shrink,
+            'diverged': bool(lost) or last >= setting.hopeless, 'growth': growth, 'shrink': shrink,
             'cpu_seconds': round(time.process_time() - begun, 1)}
 
 

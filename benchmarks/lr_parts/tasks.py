@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import math
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ import mxnet as mx
 import numpy as np
 from mxnet import gluon
 from mxnet.gluon import nn
+
+from hvd_dynamic import VirtualWorld
 
 __all__ = ['Task', 'Setting', 'TASKS']
 
@@ -25,15 +28,19 @@ class Setting:
     net : gluon.Block
         Initialised.
     forward : callable
-        ``forward(indices)``: the per-sample losses, as an NDArray; called within `autograd.record`.
+        ``forward(indices)``: the per-sample losses, an NDArray, and what they are divided by (`normalizer` of
+        `DynamicTrainer.step`) or None; called within `autograd.record`.
     evaluate : callable
         The metric over the held-out data, from 0 to 1.
+    hopeless : float
+        A mean training loss as high as that at the end counts as diverged: what guessing gives.
     """
 
     length: int
     net: gluon.Block
     forward: object
     evaluate: object
+    hopeless: float
 
 
 @dataclass(frozen=True)
@@ -50,8 +57,6 @@ class Task(abc.ABC):
         At the reference batch, as `benchmarks.lr_parts.reference` finds it on seeds that are not used here.
     warmup : float
         Epochs in which it rises; then a cosine down to 0.
-    hopeless : float
-        A mean training loss as high as that at the end counts as diverged: what guessing gives.
     one_pass : bool
         The network has no BatchNorm, so the workers' batches may be computed as one.
     rates : tuple of float
@@ -64,7 +69,6 @@ class Task(abc.ABC):
     local_batch: int
     lr: float
     warmup: float
-    hopeless: float
     one_pass: bool
     rates: tuple = (0.0125, 0.025, 0.05, 0.1, 0.2)
 
@@ -122,16 +126,16 @@ class Digits(Task):
         net = self.network()
         net.initialize(mx.init.Xavier())
         both = _WithLoss(net)
-        both.hybridize(static_alloc=True)
+        both.hybridize(static_alloc=True, static_shape=True)
         x, y = images[train], labels[train]
         held_out = mx.nd.array(images[test])
 
         def forward(indices):
-            return both(mx.nd.array(x[indices]), mx.nd.array(y[indices]))
+            return both(mx.nd.array(x[indices]), mx.nd.array(y[indices])), None
 
         def evaluate():
             return float((net(held_out).argmax(axis=1).asnumpy() == labels[test]).mean())
-        return Setting(len(train), net, forward, evaluate)
+        return Setting(len(train), net, forward, evaluate, math.log(10))
 
     def network(self):
         """Two convolutions, with or without BatchNorm."""
@@ -145,7 +149,100 @@ class Digits(Task):
         return net
 
 
+@functools.lru_cache(maxsize=2)
+def _scenes(part, length, seed):
+    """Composed once for all runs of a process that need them."""
+    from gluon_examples.common.scenes import DigitScenes
+
+    scenes = DigitScenes(part, length, seed)
+    return [scenes[i] for i in range(length)]
+
+
+class Detection(Task):
+    """Find digits in scenes of 64 x 64 with the detection recipe's small SSD, its loss and its metric."""
+
+    TRAIN, TEST = 512, 200
+
+    def make(self, seed):
+        from gluon_examples.common.scenes import CLASSES
+        from gluon_examples.common.setup import initialize
+        from gluon_examples.detection import networks
+        from gluon_examples.detection.datasets import with_boxes
+        from gluon_examples.detection.evaluation import VOC07, found_in
+        from gluon_examples.detection.tasks import SSDTask
+
+        mx.random.seed(seed)
+        net = networks.ssd_tiny(CLASSES)
+        initialize(net, mx.cpu())
+        task = SSDTask(net, networks.TINY_SIDE, augment=False)
+        train = [task.transform(*with_boxes(*scene)) for scene in _scenes('train', self.TRAIN, seed)]
+        # As nothing is varied at random, targets are made once.
+        images, *targets = (part.asnumpy() for part in task.batchify(train))
+        test = [task.transform(*with_boxes(*scene)) for scene in _scenes('test', self.TEST, 0)]
+        held_out = mx.nd.stack(*[image for image, _ in test])
+        metric = VOC07(CLASSES)
+
+        def forward(indices):
+            return task.loss(net, *(mx.nd.array(part[indices]) for part in (images, *targets)))
+
+        def evaluate():
+            net.hybridize(False)        # detectors answer otherwise than in training, which a compiled graph does not know
+            found = found_in(net, held_out, networks.TINY_SIDE)
+            net.hybridize(static_alloc=True, static_shape=True)
+            return metric(zip(found, (boxes for _, boxes in test)))
+        net.hybridize(static_alloc=True, static_shape=True)
+        # The classes' part for a matched anchor and three negatives that are given the frequencies of classes.
+        return Setting(self.TRAIN, net, forward, evaluate, 4 * (0.75 * math.log(4 / 3) + 0.25 * math.log(40)))
+
+
+class Segmentation(Task):
+    """Tell digits from the ground, pixel by pixel, with the segmentation recipe's small FCN, its loss and its metric.
+
+    Scenes at half their size, and two classes: to tell the digits from each other takes ten times as long.
+    """
+
+    TRAIN, TEST, SIDE, CLASSES = 512, 200, 32, 2
+
+    def make(self, seed):
+        from gluon_examples.common.setup import initialize
+        from gluon_examples.segmentation import networks
+        from gluon_examples.segmentation.evaluation import SegmentationEvaluator
+        from gluon_examples.segmentation.losses import PixelCrossEntropy
+
+        images, masks = self._halved(_scenes('train', self.TRAIN, seed))
+        test = gluon.data.ArrayDataset(*self._halved(_scenes('test', self.TEST, 0)))
+        mx.random.seed(seed)
+        net = networks.create(networks.FCN_TINY, self.CLASSES, self.SIDE)
+        initialize(net, mx.cpu())
+        loss = PixelCrossEntropy()
+        for block in (net, loss):
+            block.hybridize(static_alloc=True, static_shape=True)
+        evaluator = SegmentationEvaluator(test, self.CLASSES, 50, mx.cpu())
+        alone = VirtualWorld()
+
+        def forward(indices):
+            return loss(*net(mx.nd.array(images[indices])), mx.nd.array(masks[indices], dtype='int32'))
+
+        share = np.bincount(masks.ravel(), minlength=self.CLASSES) / masks.size
+        # Scores and auxiliary scores that are the frequencies of classes.
+        return Setting(self.TRAIN, net, forward, lambda: evaluator(net, alone).miou, -1.5 * (share * np.log(share)).sum())
+
+    def _halved(self, scenes):
+        """Images and masks of half the height and width."""
+        import cv2
+
+        from gluon_examples.common.normalization import normalized
+
+        sides = (self.SIDE, self.SIDE)
+        images = [normalized(cv2.resize(scene.image, sides, interpolation=cv2.INTER_AREA)) for scene in scenes]
+        return np.stack(images), np.stack([(scene.mask[::2, ::2] > 0).astype('int32') for scene in scenes])
+
+
 TASKS = {task.name: task for task in (
-    Digits('digits', 'accuracy', epochs=16, local_batch=2, lr=0.0125, warmup=2, hopeless=math.log(10), one_pass=True),
-    Digits('digits-bn', 'accuracy', epochs=12, local_batch=4, lr=0.1, warmup=1, hopeless=math.log(10), one_pass=False),
+    Digits('digits', 'accuracy', epochs=16, local_batch=2, lr=0.0125, warmup=2, one_pass=True),
+    Digits('digits-bn', 'accuracy', epochs=12, local_batch=4, lr=0.1, warmup=1, one_pass=False),
+    Detection('detection', 'mAP', epochs=8, local_batch=2, lr=0.05, warmup=1, one_pass=False,
+              rates=(0.025, 0.05, 0.1, 0.2, 0.4)),
+    Segmentation('segmentation', 'mIoU', epochs=8, local_batch=2, lr=0.4, warmup=1, one_pass=False,
+                 rates=(0.2, 0.4, 0.8, 1.6, 3.2)),
 )}
