@@ -6,6 +6,7 @@ docs/results.md says what came out.
 
 import argparse
 import sys
+import tempfile
 from pathlib import Path
 
 from tqdm import tqdm
@@ -35,7 +36,8 @@ def main(argv=None):
     """
     parser = argparse.ArgumentParser(prog='python -m benchmarks.noisy_quadratic', description=__doc__.partition('\n\n')[2])
     parser.add_argument('--quick', action='store_true', help='two ratios and one learning rate only')
-    parser.add_argument('--out', type=Path, default=Path('noisy-quadratic'), metavar='DIR', help='for tables.md and figures')
+    parser.add_argument('--out', type=Path, default=Path(tempfile.gettempdir()) / 'noisy-quadratic', metavar='DIR',
+                        help='for tables.md and figures (default: %(default)s)')
     args = parser.parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
     ratios, rates = ((4, 16), (0.1,)) if args.quick else (RATIOS, RATES)

@@ -1,9 +1,9 @@
 """The reference learning rate of a task: ``python -m benchmarks.lr_parts.reference [TASK ...]``.
 
 Static runs at 8 workers with the rates of a grid, on seeds that the comparison does not use. The rule: take the largest
-rate whose mean final metric is below the best one's by no more than that one's spread over the seeds (standard deviation), or
-a point if that is more; the reference is a quarter of it. So 4 times the reference is the largest rate that a job of fixed
-size can be trained with: what fails there when the world changes fails for that.
+rate whose mean final metric is below the best one's by no more than that one's spread over the seeds (standard deviation),
+or a point if that is more; the reference is a quarter of it. So 4 times the reference is the largest rate that a job of
+fixed size can be trained with: what fails there when the world changes fails for that.
 """
 
 import logging

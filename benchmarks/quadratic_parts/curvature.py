@@ -88,7 +88,7 @@ def curvature_rows():
 
 def draw_curvature():
     """Left the loss after the growth, right its peak over the length of the ramp."""
-    figure = Figure(figsize=(10, 4), facecolor='white')
+    figure = Figure(figsize=(10, 4.8), facecolor='white')
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     shown = {'Linear': (policies.Linear(), '#D55E00', '-'), 'Compensated': (policies.Compensated(), '#009E73', (0, (5, 2))),
@@ -96,18 +96,26 @@ def draw_curvature():
              'Smooth, default T = 64': (policies.Smooth(), '#0072B2', '-')}
     for name, (policy, colour, dashes) in shown.items():
         left.semilogy(np.arange(1, 151), losses(policy, SPEEDS[1], 150), color=colour, linestyle=dashes, label=name)
+    left.set_title(f'tau = {SPEEDS[1]}', fontsize=11)
     left.set_xlabel(f'updates after a {RATIO}-fold growth')
     left.set_ylabel('expected loss / loss before')
-    left.legend(frameon=False, fontsize=9)
+    styles = dict(zip(KINDS, ('-', (0, (2, 2)))))
     for tau, colour in zip(SPEEDS, ('#56B4E9', '#0072B2', '#CC79A7', '#E69F00')):
-        for kind, dashes in zip(KINDS, ('-', (0, (2, 2)))):
+        for kind, dashes in styles.items():
             peaks = [max(1.0, *losses(KINDS[kind](updates=t), tau)) for t in LENGTHS]
-            right.loglog(LENGTHS, peaks, color=colour, linestyle=dashes, marker='o', markersize=3,
-                         label=f'{kind}, tau = {tau}')
+            right.loglog(LENGTHS, peaks, color=colour, linestyle=dashes, marker='o', markersize=3)
+        right.plot([], [], color=colour, label=f'tau = {tau}')
+    for kind, dashes in styles.items():
+        right.plot([], [], color='#555555', linestyle=dashes, label=kind)
+    right.set_title('ramps', fontsize=11)
+    right.set_xticks(LENGTHS, LENGTHS)
+    right.minorticks_off()
+    right.set_yticks([10.0 ** power for power in range(0, 101, 20)])
     right.set_xlabel('length T of the ramp, in updates')
     right.set_ylabel('peak of the loss / loss before')
-    right.legend(frameon=False, fontsize=8)
-    for axes in (left, right):
+    for axes, columns in ((left, 2), (right, 3)):
+        # Below the panel: inside, any corner is some line's.
+        axes.legend(frameon=False, fontsize=9, ncol=columns, loc='upper center', bbox_to_anchor=(0.5, -0.16))
         axes.grid(True, color='#e4e4e4', linewidth=0.7)
         axes.set_axisbelow(True)
     figure.tight_layout()

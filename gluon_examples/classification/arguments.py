@@ -131,6 +131,11 @@ def _check_algorithm(parser, args):
                 f'argument {flag}: has no effect with --algorithm adaptive, where the learning rate follows '
                 "each worker's own batch; leave it out"
             )
+        if args.noise_scale:
+            parser.error(
+                'argument --noise-scale: cannot be measured with --algorithm adaptive, where gradients are never summed '
+                'over the workers; leave it out'
+            )
         return
     for flag, value in (('--mega-batch', args.mega_batch), ('--min-batch', args.min_batch)):
         if value is not None:

@@ -61,7 +61,8 @@ def main(argv=None):
             args.scaling) if adaptive else policy(args))
         # 3 gradients summed over the workers
         kind = dynamic.adaptive.AdaptiveTrainer if adaptive else dynamic.DynamicTrainer
-        trainer = kind(net.collect_params(), args.optimizer, optimizer_options(args), schedule=schedule)
+        more = {} if adaptive else {'noise_scale': args.noise_scale}
+        trainer = kind(net.collect_params(), args.optimizer, optimizer_options(args), schedule=schedule, **more)
         # 4 all that a newcomer needs
         state = dynamic.GluonState(net=net, trainer=trainer, sampler=sampler, run_log=written,
                                    checkpoint_dir=args.checkpoint_dir, keep_checkpoints=args.keep_checkpoints,

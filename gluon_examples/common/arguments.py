@@ -278,6 +278,13 @@ def _add_output_flags(parser, samples):
     add = group.add_argument
     add('--run-dir', metavar='DIR', help='folder for metrics, events and the report of this run')
     add('--audit-samples', action='store_true', help='also record there which worker used which samples')
+    add(
+        '--noise-scale',
+        action='store_true',
+        default=None,
+        help='also measure the gradient noise scale, which tells up to which batch a larger world pays; '
+        'needs two workers or more',
+    )
     add('--save-dir', metavar='DIR', help='folder for parameters (default: --run-dir, or else params)')
     add('--save-prefix', metavar='NAME', help='how their names begin (default: DATASET-NETWORK)')
     add(
@@ -457,6 +464,7 @@ def _check_combinations(parser, args, defaults):
         f'with --policy {args.policy}, under which the workers share --reference-batch',
     )
     only_with('--audit-samples', args.run_dir, 'without --run-dir, the folder it writes to')
+    only_with('--noise-scale', args.run_dir, 'without --run-dir, the folder it writes to')
     only_with('--no-wd', args.wd != 0, 'with --wd 0')
     for flag in ('--checkpoint-every', '--keep-checkpoints'):
         only_with(flag, args.checkpoint_dir or args.run_dir, 'without --checkpoint-dir or --run-dir')

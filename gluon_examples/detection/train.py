@@ -64,7 +64,7 @@ def main(argv=None):
         schedule = dynamic.DynamicSchedule(base_schedule(args), args.reference_batch, policy=policy(args))
         # 3 gradients summed over the workers
         trainer = dynamic.DynamicTrainer(net.collect_params(), args.optimizer, optimizer_options(args),
-                                         schedule=schedule)
+                                         schedule=schedule, noise_scale=args.noise_scale)
         # 4 all that a newcomer needs
         state = dynamic.GluonState(net=net, trainer=trainer, sampler=sampler, run_log=written,
                                    checkpoint_dir=args.checkpoint_dir, keep_checkpoints=args.keep_checkpoints,

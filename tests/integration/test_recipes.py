@@ -90,6 +90,20 @@ def test_recipe_gone_on_with_at_the_end_of_an_epoch_ends_like_one_that_was_not_s
         np.testing.assert_allclose([line['loss'] for line in lines[1]], [line['loss'] for line in lines[0][10:]], rtol=0.3)
 
 
+@pytest.mark.parametrize('task', list(TASKS))
+def test_recipe_measures_the_noise_scale_if_asked(task, tmp_path):
+    flags, length, *_ = TASKS[task]
+    flags = [*flags, '--batch-size', 10, '--num-epochs', 1]
+    with recipe(tmp_path, task, [*flags, '--noise-scale'], {'localhost': 2}) as job:
+        assert job.finish() == 0, job.log()[-3000:]
+    scales = [line['noise_scale'] for line in job.metrics()]
+    # Of an update it is known when the next one is; where noise drowns the gradient there is no number.
+    assert len(scales) == length // 20 and scales[:2] == [None, None]
+    assert any(scale is not None and scale >= 0 for scale in scales)
+    alone(task, *flags, '--run-dir', tmp_path / 'without')
+    assert {line['noise_scale'] for line in read_lines(tmp_path / 'without' / 'metrics.jsonl')} == {None}
+
+
 @pytest.mark.parametrize('task', ['detection', 'segmentation'])
 def test_job_of_two_that_was_told_to_end_is_gone_on_with_by_one_worker(task, tmp_path):
     length, epochs = 120, 8     # some seconds are left of it when it is told to end

@@ -110,6 +110,11 @@ BAD_COMBINATIONS = [
         'argument --max-local-batch: has no effect with --policy smooth, only with fixed-global-batch',
     ),
     (['--audit-samples'], 'argument --audit-samples: has no effect without --run-dir'),
+    (['--noise-scale'], 'argument --noise-scale: has no effect without --run-dir, the folder it writes to'),
+    (
+        ['--algorithm', 'adaptive', '--noise-scale', '--run-dir', 'x'],
+        'argument --noise-scale: cannot be measured with --algorithm adaptive',
+    ),
     (['--no-wd', '--wd', '0'], 'argument --no-wd: has no effect with --wd 0'),
     (
         ['--num-epochs', '5', '--warmup-epochs', '5'],
