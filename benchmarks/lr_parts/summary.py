@@ -34,9 +34,17 @@ def tables(results):
         for factor in sorted({r['factor'] for r in results}):
             runs = by_policy(results, task, factor)
             if runs:
-                title = f'### {task}, {factor} x the reference learning rate\n'
-                parts += [title, _main_table(runs), '', _gap_table(runs), '']
+                shared = _shared_traces(runs)
+                title = f'### {task}, {factor} x the reference learning rate; {", ".join(shared) or "static only"}\n'
+                comparable = {name: [r for r in some if r['trace'] in ('', *shared)] for name, some in runs.items()}
+                parts += [title, _main_table(comparable), '', _gap_table(runs), '']
     return '\n'.join(parts)
+
+
+def _shared_traces(runs):
+    """The traces that all policies have been run on: only over these are their means comparable."""
+    return [trace for trace in TRACES if len(runs) > 1 and all(
+        any(r['trace'] == trace for r in some) for name, some in runs.items() if name != STATIC)]
 
 
 def _row(*cells):
@@ -44,6 +52,7 @@ def _row(*cells):
 
 
 def _main_table(runs):
+    runs = {name: some for name, some in runs.items() if some}
     static = {r['seed']: final(r) for r in runs[STATIC]}
     goal = mean(static.values())
     lines = [_row('policy', 'runs', 'final: mean ± spread', 'worst', 'gap to static', 'diverged', 'peak, growth',
@@ -81,13 +90,13 @@ def _gap_table(runs):
     if not traces:
         return ''
     lines = ['Gap to static by trace, mean over seeds (percentage points; ✖: runs that diverged):\n',
-             _row('policy', *traces), _row(*['---'] * (len(traces) + 1))]
+             _row('policy', *traces, 'all'), _row(*['---'] * (len(traces) + 2))]
     for name, some in runs.items():
         if name == STATIC:
             continue
         cells = []
-        for trace in traces:
-            here = [r for r in some if r['trace'] == trace]
+        for trace in (*traces, None):
+            here = [r for r in some if trace in (None, r['trace'])]
             lost = sum(r['diverged'] for r in here)
             gap = f'{mean(final(r) - static[r["seed"]] for r in here):+.2f}' if here else ''
             cells.append(gap + f' ✖{lost}' * (lost > 0))
