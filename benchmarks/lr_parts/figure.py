@@ -49,13 +49,13 @@ def draw(results, task):
     below = 0.25 + 0.25 * -(-len(STYLE) // columns)     # inches
     figure = Figure(figsize=(max(5.0, 3.9 * panels), 2.9 * len(factors) + 0.5 + below), facecolor='white')
     FigureCanvasAgg(figure)
-    axes = figure.subplots(len(factors), panels, squeeze=False, sharex=True)
+    axes = figure.subplots(len(factors), panels, squeeze=False)
     handles = {}
     epochs = max(len(r['metrics']) for r in results)
     for row, factor in zip(axes, factors):
         runs = by_policy(results, task, factor)
-        lowest = 100.0
         for panel, trace in zip(row, shown):
+            lowest, top = 100.0, 0.0
             if not any(r['trace'] == trace and r['factor'] == factor for r in results):
                 panel.remove()
                 continue
@@ -67,17 +67,20 @@ def draw(results, task):
                 middle = 100 * np.mean(curves, axis=0)
                 handles[name], = panel.plot(np.arange(1, epochs + 1), middle, color=colour, linestyle=dashes,
                                             linewidth=width)
-                if name not in ('linear', 'linear-uncorrected', 'compensated'):
-                    lowest = min(lowest, middle[epochs // 3:].min())
+                top = max(top, middle.max() + 2)
+                if name not in ('linear', 'linear-uncorrected', 'compensated', 'smooth-epoch'):
+                    lowest = min(lowest, middle[epochs // 4:].min())
             _mark(panel, trace, epochs, LARGEST[task])
+            panel.set_xlim(0, epochs + 0.5)
             panel.set_xlabel('epoch')
-            panel.set_title(f'{trace}, lr x {factor}', fontsize=10)
+            panel.set_title(f'{trace}, lr x {factor}', fontsize=10, pad=11)
             panel.grid(True, color='#e4e4e4', linewidth=0.7)
             panel.set_axisbelow(True)
-            panel.set_ylim(max(0, lowest - 4), 100.4)
+            panel.set_ylim(max(0, lowest - 4), top)
     figure.legend(handles.values(), handles.keys(), loc='lower center', ncol=columns, frameon=False, fontsize=9)
     seeds = len({r['seed'] for r in results})
-    figure.suptitle(f'{task}: mean over {seeds} seed{"s" * (seeds > 1)}; {SMALLEST} to {LARGEST[task]} workers', fontsize=12)
+    figure.suptitle(f'{task}: held-out metric in %, mean over {seeds} seed{"s" * (seeds > 1)}; {SMALLEST} to {LARGEST[task]} '
+                    'workers', fontsize=12)
     figure.tight_layout(rect=(0, below / figure.get_figheight(), 1, 1))
     return figure
 

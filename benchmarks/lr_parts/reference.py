@@ -7,13 +7,13 @@ fixed size can be trained with: what fails there when the world changes fails fo
 """
 
 import logging
+import multiprocessing
+import os
 import sys
 from dataclasses import replace
 from statistics import mean, stdev
 
-from benchmarks.lr_parts import tasks
 from benchmarks.lr_parts.plan import STATIC, Run
-from benchmarks.lr_parts.run import do
 
 SEEDS = (100, 101, 102)
 TOLERANCE = 1.0         # percentage points at least
@@ -41,19 +41,31 @@ def chosen(finals):
     return max(lr for lr, final in finals.items() if mean(final) >= enough) / 4
 
 
+def final(name, lr, seed):
+    """The final metric of a static run in percent; in a process of the pool."""
+    logging.getLogger('hvd_dynamic').addHandler(logging.NullHandler())
+    from benchmarks.lr_parts.run import do
+    from benchmarks.lr_parts.tasks import TASKS
+
+    TASKS[name] = replace(TASKS[name], lr=lr)
+    result = do(Run(name, STATIC, '', 1, seed))
+    return 100 * result['metrics'][-1] if len(result['metrics']) == result['epochs'] else 0.0
+
+
 def main(names):
     """Print the table."""
-    logging.getLogger('hvd_dynamic').addHandler(logging.NullHandler())
-    for name in names or tasks.TASKS:
-        task = tasks.TASKS[name]
-        finals = {}
-        for lr in task.rates:
-            tasks.TASKS[name] = replace(task, lr=lr)
-            results = [do(Run(name, STATIC, '', 1, seed)) for seed in SEEDS]
-            finals[lr] = [100 * result['metrics'][-1] if result['metrics'] else 0.0 for result in results]
-            print(f'{name}  lr {lr:<7} {task.metric} {mean(finals[lr]):.2f} %  '
-                  f'({", ".join(f"{value:.2f}" for value in finals[lr])})', flush=True)
-        tasks.TASKS[name] = task
+    from benchmarks.lr_parts.tasks import TASKS
+
+    os.environ['OMP_NUM_THREADS'] = '1'
+    for name in names or TASKS:
+        task = TASKS[name]
+        with multiprocessing.get_context('spawn').Pool() as pool:
+            found = {lr: [pool.apply_async(final, (name, lr, seed)) for seed in SEEDS] for lr in task.rates}
+            finals = {}
+            for lr, waiting in found.items():
+                finals[lr] = [one.get() for one in waiting]
+                print(f'{name}  lr {lr:<7} {task.metric} {mean(finals[lr]):.2f} %  '
+                      f'({", ".join(f"{value:.2f}" for value in finals[lr])})', flush=True)
         print(f'{name}  reference: {chosen(finals):g}', flush=True)
 
 

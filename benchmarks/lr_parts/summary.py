@@ -7,12 +7,17 @@ from statistics import mean, median, pstdev
 
 from benchmarks.lr_parts.plan import POLICIES, STATIC, TRACES
 
-__all__ = ['tables', 'final', 'by_policy']
+__all__ = ['tables', 'final', 'diverged', 'by_policy']
 
 
 def final(result):
     """The metric after the last epoch, in percent; that of a run that was given up is 0."""
     return 100 * result['metrics'][-1] if len(result['metrics']) == result['epochs'] else 0.0
+
+
+def diverged(result, static):
+    """Whether a run was given up or learned nothing, or ended with less than half of the static run's metric (percent)."""
+    return result['diverged'] or final(result) < static / 2
 
 
 def by_policy(results, task, factor):
@@ -63,7 +68,7 @@ def _main_table(runs):
         reached = [_epochs_to(r, goal) for r in some]
         lines.append(_row(
             f'`{name}`', len(some), f'{mean(finals):.2f} ± {pstdev(finals):.2f}', f'{min(finals):.2f}',
-            '' if name == STATIC else f'{gap:+.2f}', sum(r['diverged'] for r in some),
+            '' if name == STATIC else f'{gap:+.2f}', sum(diverged(r, static[r['seed']]) for r in some),
             _peak(some, 'growth'), _peak(some, 'shrink'),
             f'{_median(reached)} ({sum(map(math.isfinite, reached))} of {len(some)})'))
     return '\n'.join(lines)
@@ -97,7 +102,7 @@ def _gap_table(runs):
         cells = []
         for trace in (*traces, None):
             here = [r for r in some if trace in (None, r['trace'])]
-            lost = sum(r['diverged'] for r in here)
+            lost = sum(diverged(r, static[r['seed']]) for r in here)
             gap = f'{mean(final(r) - static[r["seed"]] for r in here):+.2f}' if here else ''
             cells.append(gap + f' ✖{lost}' * (lost > 0))
         lines.append(_row(f'`{name}`', *cells))
