@@ -79,8 +79,8 @@ def draw(results, task):
             panel.set_ylim(max(0, lowest - 4), top)
     figure.legend(handles.values(), handles.keys(), loc='lower center', ncol=columns, frameon=False, fontsize=9)
     seeds = len({r['seed'] for r in results})
-    figure.suptitle(f'{task}: held-out metric in %, mean over {seeds} seed{"s" * (seeds > 1)}; {SMALLEST} to {LARGEST[task]} '
-                    'workers', fontsize=12)
+    figure.suptitle(f'{task}: held-out metric in %, mean over {seeds} seed{"s" * (seeds > 1)}; '
+                    f'{SMALLEST} to {LARGEST[task]} workers', fontsize=12)
     figure.tight_layout(rect=(0, below / figure.get_figheight(), 1, 1))
     return figure
 
