@@ -12,8 +12,8 @@ The design, written down before any result of it was seen (`benchmarks.lr_parts.
   random-walk and spot; at the reference rate alone on grow, shrink and sawtooth. AdaScale, whose runs take ten times as
   long, has seeds 0 to 4 and the first three traces.
 - digits-bn (with BatchNorm), seeds 0 to 9: five policies on grow-shrink at 1, 2 and 4 times the reference.
-- detection and segmentation, seeds 0 to 4, on grow-shrink: the same five policies at 1, 2 and 4 times the reference, four
-  more kinds of ramp at 1 and 4 times, AdaScale at 1; and linear, smooth and compensated on spot at the reference.
+- detection and segmentation, seeds 0 to 4, on grow-shrink: the same five policies at 1, 2 and 4 times the reference, five
+  more at 1 and 4 times; and on spot linear, smooth, compensated, smooth-sqrt and adascale at the reference.
 - The reference learning rate is found by the rule of `benchmarks.lr_parts.reference`, on other seeds.
 - Runs are done seed by seed over all of these, so that whatever is there at any time is a balanced comparison.
 """
