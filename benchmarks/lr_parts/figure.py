@@ -12,11 +12,11 @@ from hvd_dynamic import traces
 
 __all__ = ['write_figures', 'STYLE']
 
-#: Okabe and Ito's colours; dashes say it again. Policies that are not here are in the tables only.
+#: Okabe and Ito's colours and a brown; dashes say it again. Policies that are not here are in the tables only.
 STYLE = {STATIC: ('black', (0, (1, 1)), 2.2), 'fixed-global-batch': ('#999999', '-', 1.6), 'linear': ('#D55E00', '-', 1.8),
          'linear-uncorrected': ('#E69F00', (0, (4, 2)), 1.6), 'smooth': ('#0072B2', '-', 2.4),
          'smooth-epoch': ('#56B4E9', (0, (4, 1)), 1.8), 'compensated': ('#009E73', (0, (5, 1, 1, 1)), 1.8),
-         'adascale': ('#CC79A7', '-', 1.8)}
+         'smooth-sqrt': ('#7B4B2A', (0, (6, 1)), 1.8), 'adascale': ('#CC79A7', '-', 1.8)}
 
 
 def write_figures(results, folder):

@@ -74,7 +74,8 @@ _OTHERS = tuple(name for name in TRACES if name not in _TELLING)
 
 #: What scenes cost, some 35 CPU-seconds a run, allows for 33 runs a seed.
 _SCENES = (Cells(_MAIN, ('grow-shrink',), (1, 2, 4), 5),
-           Cells(('smooth-32', 'smooth-epoch', 'smooth-compensated', 'smooth-sqrt', 'adascale'), ('grow-shrink',), (1, 4), 5),
+           Cells(('smooth-32', 'smooth-epoch', 'smooth-compensated', 'smooth-sqrt', 'adascale'), ('grow-shrink',), (1, 4),
+                 5),
            Cells(('linear', 'smooth', 'compensated', 'smooth-sqrt', 'adascale'), ('spot',), (1,), 5))
 
 #: By task. AdaScale on digits: to measure noise each worker's batch takes a pass of its own, which is ten times the work, so
