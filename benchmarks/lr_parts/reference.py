@@ -66,7 +66,8 @@ def main(names):
                 finals[lr] = [one.get() for one in waiting]
                 print(f'{name}  lr {lr:<7} {task.metric} {mean(finals[lr]):.2f} %  '
                       f'({", ".join(f"{value:.2f}" for value in finals[lr])})', flush=True)
-        print(f'{name}  reference: {chosen(finals):g}', flush=True)
+        edge = '; the largest of the grid will do, so larger ones must be tried' if 4 * chosen(finals) == max(finals) else ''
+        print(f'{name}  reference: {chosen(finals):g}{edge}', flush=True)
 
 
 if __name__ == '__main__':

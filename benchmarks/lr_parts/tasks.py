@@ -243,6 +243,6 @@ TASKS = {task.name: task for task in (
     Digits('digits-bn', 'accuracy', epochs=12, local_batch=4, lr=0.1, warmup=1, one_pass=False),
     Detection('detection', 'mAP', epochs=8, local_batch=2, lr=0.025, warmup=1, one_pass=False,
               rates=(0.025, 0.05, 0.1, 0.2, 0.4)),
-    Segmentation('segmentation', 'mIoU', epochs=8, local_batch=2, lr=0.4, warmup=1, one_pass=False,
-                 rates=(0.2, 0.4, 0.8, 1.6, 3.2)),
+    Segmentation('segmentation', 'mIoU', epochs=8, local_batch=2, lr=0.8, warmup=1, one_pass=False,
+                 rates=(0.4, 0.8, 1.6, 3.2, 6.4, 12.8)),
 )}
