@@ -5,7 +5,7 @@ line, and prints the tables; it can be stopped and started again at any time. ``
 the runs that are there; ``--quick`` does a few of its own in 5 minutes. docs/results.md says how to read the tables, and
 what came out.
 
-The design, written down before any result of it was seen (`benchmarks.lr_parts.plan` has it as code):
+The design, written down before any result of it was seen, but for one line (`benchmarks.lr_parts.plan` has it as code):
 
 - Every run is compared with static, the same training with 8 workers all the time, of the same seed, data and learning rate.
 - digits, seeds 0 to 9: all policies at 1, 2 and 4 times the reference learning rate on the traces grow-shrink (8, 128, 8),
@@ -14,6 +14,8 @@ The design, written down before any result of it was seen (`benchmarks.lr_parts.
 - digits-bn (with BatchNorm), seeds 0 to 9: five policies on grow-shrink at 1, 2 and 4 times the reference.
 - detection and segmentation, seeds 0 to 4, on grow-shrink: the same five policies at 1, 2 and 4 times the reference, five
   more at 1 and 4 times; and on spot linear, smooth, compensated, smooth-sqrt and adascale at the reference.
+- smooth-start, which begins with the reference batch's learning rate, where a trace begins with all workers: on spot at
+  1, 2 and 4 times (scenes: 1 and 4), and on shrink (digits). It was added when digits had shown what that beginning costs.
 - The reference learning rate is found by the rule of `benchmarks.lr_parts.reference`, on other seeds.
 - Runs are done seed by seed over all of these, so that whatever is there at any time is a balanced comparison.
 """

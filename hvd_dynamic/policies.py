@@ -52,6 +52,8 @@ class Policy:
 
     #: The global batch stays at the reference batch; the local batches follow the world size.
     fixed_global_batch = False
+    #: The first batch of a training counts as a change from the reference batch.
+    ramp_at_start = False
     #: The target depends on the gradient noise scale, and is asked for anew in every update.
     follows_noise = False
 
@@ -193,6 +195,10 @@ class Smooth(Policy):
         T, the length of a transition in updates, >= 1. Default: 8 x new batch / old batch.
     samples : int, optional
         The length of a transition in samples, >= 1, in place of `updates`: the same progress whatever the batch.
+    ramp_at_start : bool, default False
+        Have a training that begins with another batch than the reference batch begin with s = 1, as if it had been
+        resized: a warm-up of Goyal et al. (arXiv 1706.02677) whose length follows the batch. For base schedules that
+        have no warm-up of their own.
 
     Raises
     ------
@@ -211,10 +217,13 @@ class Smooth(Policy):
 
     updates: int | None = None
     samples: int | None = None
+    ramp_at_start: bool = False
 
     def __post_init__(self):
         super().__post_init__()
         _check_updates(self.updates)
+        if not isinstance(self.ramp_at_start, bool):
+            raise ValueError(f'ramp_at_start must be True or False, got {self.ramp_at_start!r}')
         samples = self.samples
         if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
             raise ValueError(f'samples must be a positive integer, the length of a transition, got {samples!r}')
@@ -327,7 +336,7 @@ def get(name, **arguments):
     Examples
     --------
     >>> get('smooth', updates=16)
-    Smooth(scaling='auto', updates=16, samples=None)
+    Smooth(scaling='auto', updates=16, samples=None, ramp_at_start=False)
     """
     if name not in POLICIES:
         close = difflib.get_close_matches(str(name), POLICIES, n=1)

@@ -132,14 +132,16 @@ class DynamicSchedule:
     def set_global_batch(self, global_batch):
         """Tell the nominal global batch (a short last update of an epoch is no change of it).
 
-        The first call sets s to its target; a later one with another value starts a transition from the present
-        value of s, also when one is under way.
+        The first call sets s to its target, or to 1 and starts a transition (`Smooth(ramp_at_start=True)`); a later one
+        with another value starts a transition from the present value of s, also when one is under way.
 
         Parameters
         ----------
         global_batch : int
             Samples over all workers in a full update.
         """
+        if self._global_batch is None and self.policy.ramp_at_start:
+            self._global_batch, self._scale = self.reference_batch, self._target_for(self.reference_batch)
         if self._global_batch is None:
             self._scale = self._target_for(global_batch)
         elif global_batch != self._global_batch:

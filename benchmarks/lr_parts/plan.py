@@ -41,6 +41,7 @@ POLICIES = {
     'smooth-compensated': lambda epoch: policies.SmoothCompensated(),
     'adascale': lambda epoch: policies.AdaScale(),
     'smooth-sqrt': lambda epoch: policies.Smooth(scaling='sqrt'),
+    'smooth-start': lambda epoch: policies.Smooth(ramp_at_start=True),
     'geometric': lambda epoch: Geometric(),
     'geometric-epoch': lambda epoch: Geometric(samples=epoch),
 }
@@ -67,7 +68,7 @@ class Cells:
     seeds: int
 
 
-_ALL = tuple(name for name in POLICIES if name != 'adascale')
+_ALL = tuple(name for name in POLICIES if name not in ('adascale', 'smooth-start'))
 _MAIN = ('fixed-global-batch', 'linear', 'linear-uncorrected', 'smooth', 'compensated')
 _TELLING = ('grow-shrink', 'random-walk', 'spot')
 _OTHERS = tuple(name for name in TRACES if name not in _TELLING)
@@ -78,14 +79,18 @@ _SCENES = (Cells(_MAIN, ('grow-shrink',), (1, 2, 4), 5),
                  5),
            Cells(('linear', 'smooth', 'compensated', 'smooth-sqrt', 'adascale'), ('spot',), (1,), 5))
 
+#: Linear scaling that begins with the reference batch's rate; differs from smooth where a trace begins with many workers.
+_LATER = Cells(('smooth-start',), ('spot',), (1, 4), 5)
+
 #: By task. AdaScale on digits: to measure noise each worker's batch takes a pass of its own, which is ten times the work, so
 #: it has half of the seeds and the telling traces only.
 DESIGN = {
     'digits': (Cells(_ALL, _TELLING, (1, 2, 4), 10), Cells(_ALL, _OTHERS, (1,), 10),
-               Cells(('adascale',), _TELLING, (1, 2, 4), 5)),
+               Cells(('adascale',), _TELLING, (1, 2, 4), 5), Cells(('smooth-start',), ('spot',), (1, 2, 4), 10),
+               Cells(('smooth-start',), ('shrink',), (1,), 10)),
     'digits-bn': (Cells(_MAIN, ('grow-shrink',), (1, 2, 4), 10),),
-    'detection': _SCENES,
-    'segmentation': _SCENES,
+    'detection': (*_SCENES, _LATER),
+    'segmentation': (*_SCENES, _LATER),
 }
 _QUICK = (Cells(_MAIN, ('grow-shrink',), (1,), 1),)
 

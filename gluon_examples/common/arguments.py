@@ -254,6 +254,11 @@ def _add_elastic_flags(parser):
         help='updates in which the learning rate moves after a resize (default: 8 x new size / old size)',
     )
     add(
+        '--ramp-at-start',
+        action='store_true',
+        help='begin with the learning rate of the reference batch, and move from there as after a resize',
+    )
+    add(
         '--scaling',
         choices=('linear', 'sqrt', 'auto'),
         help='how the learning rate depends on the batch (default: auto, sqrt for adam, else linear)',
@@ -455,6 +460,11 @@ def _check_combinations(parser, args, defaults):
         f'with --policy {args.policy}, which changes the learning rate at once or not at all',
     )
     only_with(
+        '--ramp-at-start',
+        hasattr(policies.POLICIES[args.policy], 'updates'),
+        f'with --policy {args.policy}, which has no ramp',
+    )
+    only_with(
         '--scaling', not kept_whole, f'with --policy {args.policy}, which never changes the learning rate'
     )
     only_with('--max-local-batch', kept_whole, f'with --policy {args.policy}, only with fixed-global-batch')
@@ -494,6 +504,8 @@ def policy(args):
     options = {} if args.policy == 'fixed-global-batch' else {'scaling': args.scaling}
     if args.transition_updates is not None:
         options['updates'] = args.transition_updates
+    if args.ramp_at_start:
+        options['ramp_at_start'] = True
     if args.max_local_batch is not None:
         options['max_local_batch'] = args.max_local_batch
     return policies.get(args.policy, **options)

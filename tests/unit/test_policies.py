@@ -160,6 +160,7 @@ def test_get_passes_arguments_on():
      'of the batch sizes, got 0'),
     (lambda: policies.Smooth(updates=2.5), 'updates must be an integer of at least 1'),
     (lambda: policies.SmoothCompensated(updates=True), 'got True'),
+    (lambda: policies.Smooth(ramp_at_start=1), 'ramp_at_start must be True or False, got 1'),
     (lambda: policies.Linear(scaling='cubic'), "scaling must be one of auto, linear, sqrt, got 'cubic'"),
     (lambda: policies.FixedGlobalBatch(max_local_batch=0), 'max_local_batch must be a positive integer or None '
      'for no limit, got 0'),

@@ -95,6 +95,7 @@ BAD_COMBINATIONS = [
         ['--policy', 'linear', '--transition-updates', '8'],
         'argument --transition-updates: has no effect with --policy linear',
     ),
+    (['--policy', 'linear', '--ramp-at-start'], 'argument --ramp-at-start: has no effect with --policy linear'),
     (['--policy', 'compensated', '--transition-updates', '8'], 'has no effect with --policy compensated'),
     (
         ['--policy', 'fixed-global-batch', '--scaling', 'sqrt'],
@@ -260,6 +261,7 @@ def test_help_shows_the_defaults_of_every_data_set(capsys):
     [
         ([], policies.Smooth()),
         (['--transition-updates', '16'], policies.Smooth(updates=16)),
+        (['--ramp-at-start'], policies.Smooth(ramp_at_start=True)),
         (['--policy', 'linear', '--scaling', 'sqrt'], policies.Linear(scaling='sqrt')),
         (['--policy', 'linear-uncorrected'], policies.LinearUncorrected()),
         (['--policy', 'compensated'], policies.Compensated()),

@@ -200,6 +200,29 @@ def test_targets_are_told_in_advance():
     assert schedule.target_lr == 0.4
 
 
+@pytest.mark.parametrize('batch, scales', [
+    (128, [1.75, 2.5, 3.25, 4.0, 4.0]), (16, [0.875, 0.75, 0.625, 0.5, 0.5]), (32, [1.0] * 5)])
+def test_ramp_at_the_start_is_that_of_a_resize_from_the_reference_batch(batch, scales):
+    schedule = DynamicSchedule(0.1, REFERENCE, policies.Smooth(updates=4, ramp_at_start=True))
+    schedule.set_global_batch(batch)
+    decisions = [schedule.advance(batch) for _ in scales]
+    assert [decision.lr_scale for decision in decisions] == scales
+    resized = DynamicSchedule(0.1, REFERENCE, policies.Smooth(updates=4))
+    for size in (REFERENCE, batch):
+        resized.set_global_batch(size)
+    assert [resized.advance(batch).momentum_scale for _ in scales] == [d.momentum_scale for d in decisions]
+
+
+def test_newcomer_to_a_training_that_ramps_at_its_start_is_in_the_middle_of_it():
+    old, new = (DynamicSchedule(0.1, REFERENCE, policies.Smooth(updates=4, ramp_at_start=True)) for _ in range(2))
+    old.set_global_batch(128)
+    old.advance(128)
+    new.load_state_dict(old.state_dict())
+    for schedule in (old, new):
+        schedule.set_global_batch(256)
+    assert [old.advance(256) for _ in range(6)] == [new.advance(256) for _ in range(6)]
+
+
 def test_square_root_scaling_where_the_optimizer_calls_for_it():
     schedule = DynamicSchedule(0.1, REFERENCE, policies.Linear())
     schedule.default_scaling = 'sqrt'
