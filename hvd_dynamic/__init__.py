@@ -12,7 +12,8 @@ _WHERE = {
     'init': 'elastic', 'run': 'elastic', 'rank': 'elastic', 'size': 'elastic', 'local_rank': 'elastic',
     'ResizeEvent': 'elastic',
     'ElasticSampler': 'sampler', 'DynamicSchedule': 'schedule', 'DynamicTrainer': 'trainer', 'GluonState': 'state',
-    'RunLog': 'runlog', 'SetupError': 'errors', 'World': 'world', 'VirtualWorld': 'world', 'HorovodWorld': 'world',
+    'RunLog': 'runlog', 'SeededDataset': 'seededdataset', 'SetupError': 'errors',
+    'World': 'world', 'VirtualWorld': 'world', 'HorovodWorld': 'world',
 }
 
 __all__ = ['__version__', 'policies', 'adaptive', *_WHERE]

@@ -22,7 +22,7 @@ log = logging.getLogger('hvd_dynamic')
 
 # What a training cannot change on its way, besides the network: the rest of its arguments may differ after a resume.
 _FIXED = {'optimizer', 'policy', 'reference_batch', 'length of the data set', 'seed of the sampler',
-          'shuffle of the sampler'}
+          'shuffle of the sampler', 'logical workers'}
 _HYPERPARAMETERS = ('momentum', 'wd', 'beta1', 'beta2', 'epsilon', 'clip_gradient', 'multi_precision')
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mxnet as mx
 
-__all__ = ['Packer', 'Packet']
+__all__ = ['Packer', 'Packet', 'Known']
 
 
 class Packet:
@@ -27,6 +27,17 @@ class Packet:
     def read(self):
         """Wait until they are there; a dict of name to float."""
         return dict(zip(self._names, self.array.asnumpy().tolist()))
+
+
+class Known:
+    """Numbers that have arrived already; read as a `Packet` is."""
+
+    def __init__(self, numbers):
+        self._numbers = numbers
+
+    def read(self):
+        """A dict of name to float."""
+        return self._numbers
 
 
 class Packer:

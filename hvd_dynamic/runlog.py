@@ -26,6 +26,9 @@ class RunLog:
         Made if it is not there. A run that goes on appends to what is there.
     audit_samples : bool, default False
         Have every worker write which samples it used, one line a committed update.
+    digests : bool, default False
+        Have the last update of each epoch tell a digest of all weights (`GluonState.weights_digest`), for
+        `hvd-dynamic compare`. With logical workers it does so anyway.
 
     Raises
     ------
@@ -33,8 +36,9 @@ class RunLog:
         If the folder cannot be made or written to.
     """
 
-    def __init__(self, run_dir, audit_samples=False):
+    def __init__(self, run_dir, audit_samples=False, digests=False):
         self.run_dir = Path(run_dir)
+        self.digests = bool(digests)
         self.audit_samples = bool(audit_samples)
         try:
             self.run_dir.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ import logging
 import secrets
 from dataclasses import dataclass, field
 
+import mxnet as mx
 import numpy as np
 from mxnet.ndarray import NDArray
 
@@ -113,6 +114,8 @@ class GluonState:
         if policy.fixed_global_batch:
             sampler.fix_global_batch(schedule.reference_batch, policy.max_local_batch)
         trainer.before_update = self._store_pending
+        if run_log is not None and (run_log.digests or sampler.logical_workers is not None):
+            trainer.digest = self.weights_digest
         self._complete = True
         for name, value in attributes.items():
             setattr(self, name, value)
@@ -260,7 +263,8 @@ class GluonState:
         statistics = next(b for b in self._statistics_backups
                           if self._committed is None or b is not self._committed.statistics)
         statistics.store(self._statistics())
-        return Commit(self._trainer.update_count, self.numbers(), attributes, statistics)
+        return Commit(self._trainer.update_count, self.numbers(), attributes, statistics,
+                      averaged=self._sampler.logical_workers is not None)      # which set them to their mean in each update
 
     def numbers(self):
         """All of the state that is neither an array nor the user's: what a commit keeps and a sync carries."""
@@ -324,6 +328,7 @@ class GluonState:
             for record in filter(None, started):
                 self._run_log.started(record, self._slots)
         commit = self._committed
+        self._trainer.seed_first()
         for i, param in enumerate(self._params):
             param.__dict__.pop('_init_impl', None)
             known = commit is not None and (i in commit.initialised or i in commit.statistics)
@@ -452,6 +457,8 @@ class GluonState:
         workers call it; without effect when there is one worker.
         """
         self._trainer.confirm()
+        if self._sampler.logical_workers is not None:
+            return          # they are the mean over the logical workers after each update
         statistics = list(self._statistics().values())
         average_arrays(self.world, statistics, name='statistics')
 
@@ -459,6 +466,23 @@ class GluonState:
         """Write an 'evaluated' event with these numbers to the run's folder (by rank 0; call it on all workers)."""
         self.log_event('evaluated', epoch=self._sampler.epoch, samples=self._trainer.schedule.samples_seen,
                     metrics={name: float(value) for name, value in metrics.items()})
+
+    def weights_digest(self):
+        """One number for all that training has made: equal for two trainings if all weights are, bit for bit.
+
+        Waits until the last update is done.
+
+        Returns
+        -------
+        str
+            SHA-256, in hexadecimal, over parameters, auxiliary states (running statistics) and optimizer state, in the order
+            of the network, each with its type and shape.
+        """
+        hasher = hashlib.sha256()
+        for array in [*(param._data[0] for param in self._params if param._data is not None), *self._trainer.state_arrays()]:
+            hasher.update(f'{np.dtype(array.dtype).str}{array.shape}'.encode())
+            hasher.update(array.asnumpy().tobytes())
+        return hasher.hexdigest()
 
     def log_event(self, kind, **fields):
         """Write an event to the run's folder (by rank 0; call it on all workers)."""
@@ -499,6 +523,7 @@ class GluonState:
             'batch_size of the sampler': sampler.batch_size,
             'seed of the sampler': sampler.seed,
             'shuffle of the sampler': sampler.shuffle,
+            'logical workers': sampler.logical_workers,
             **self._trainer.arguments(sampler),
         }
 
@@ -535,8 +560,12 @@ class GluonState:
             param.__dict__.pop('_init_impl', None)      # of a round that is over
             if param._data is not None:
                 continue
-            self._deferred[i] = param._deferred_init
+            original = self._deferred.setdefault(i, param._deferred_init)
             if self._world.collective:
+                param._deferred_init = original
+                if self._sampler.logical_workers is not None and self._world.rank != source and original:
+                    # Random numbers that are drawn to be thrown away would be missing from the logical worker's own.
+                    param._deferred_init = (mx.init.Zero(), original[1], mx.init.Zero(), None)
                 param._init_impl = self._shared_init(param, i, source)
 
     def _shared_init(self, param, number, source):

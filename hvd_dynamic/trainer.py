@@ -13,7 +13,8 @@ import numpy as np
 from mxnet import gluon
 
 from . import optimizers
-from .control import Packer
+from .control import Known, Packer
+from .logical import LogicalUpdates
 from .noise import NoiseScale
 from .schedule import Decision, DynamicSchedule
 from .updater import Updater
@@ -114,6 +115,7 @@ class DynamicTrainer(gluon.Trainer):
         self._momentum_of = optimizers.momentum_rule(self._optimizer)
         self.update_count = 0
         self.before_update = lambda: None           # GluonState stores the pending commit here
+        self.digest = None                          # and gives a function here if the log is to have a digest each epoch
         self._world = self._sampler = self._statistics = None
         self._record = self._control = None         # of the update in flight
         self._confirmed = []
@@ -126,6 +128,7 @@ class DynamicTrainer(gluon.Trainer):
         self._gradient_sums = {}                    # over the passes of an update, while noise is measured
         self._local_norm = self._global_norm = self._awaiting = None
         self._reduced = False
+        self._logical, self._exponents = None, {}   # LogicalUpdates; what its sums know
         self._packer = Packer()
         self._told_of_loader = False
 
@@ -145,7 +148,15 @@ class DynamicTrainer(gluon.Trainer):
         if self._noise is not None and world.one_pass:
             raise ValueError('the noise scale cannot be measured with VirtualWorld(one_pass=True), which does not see each '
                              "worker's gradients: leave one_pass out")
+        if self._noise is not None and sampler.logical_workers is not None:
+            raise ValueError(f'the noise scale cannot be measured with logical_workers={sampler.logical_workers}: its norms '
+                             f'are float32 sums, which depend on the number of workers; choose a policy that needs none')
         self._world, self._sampler, self._statistics = world, sampler, statistics
+        if sampler.logical_workers is not None:
+            self._logical = LogicalUpdates(sampler, self._params, statistics)
+            self._logical.exponents = self._exponents
+            sampler.before_batches = self._seed_pass
+            sampler.seed_mxnet = lambda: self._logical.seed_mxnet(self.update_count, self._pass)
 
     def arguments(self, sampler):
         """What must be the same on all workers, besides optimizer and schedule, by name."""
@@ -157,15 +168,31 @@ class DynamicTrainer(gluon.Trainer):
         self._local_norm = self._global_norm = self._awaiting = None
         self._gradient_sums = {}
         self._confirmed, self._pass = [], 0
+        if self._logical is not None:
+            self._logical.begin_round()
         self._resize_agreed, self._reduced, self._kept_waiting, self._stopping = False, False, 0, 0.0
         self._arrange_accumulation()
-        if len(self._sampler.ranks) > 1:
+        self._begin_update()
+
+    def _begin_update(self):
+        if self._logical is not None:
+            self._logical.begin_update(self.update_count)
+        elif len(self._sampler.ranks) > 1:
             self._statistics.begin()
+
+    def _seed_pass(self):
+        """The random numbers of the pass at hand, whatever has drawn some since the last one (an evaluation, say)."""
+        self._logical.seed(self.update_count, self._pass)
+
+    def seed_first(self):
+        """With logical workers: the random numbers of the very first pass, which also initialises weights."""
+        if self._logical is not None:
+            self._logical.seed_worker(0, 0)
 
     def _arrange_accumulation(self):
         # Several passes an update add to the gradients; with one, backward overwrites them, as usual. To measure noise each
         # pass's own gradients are needed, and `_take_pass` adds them.
-        self._several = self._sampler.most_passes > 1 and self._noise is None
+        self._several = self._sampler.most_passes > 1 and self._noise is None and self._logical is None
         if self._several:
             self._add_gradients()
             self._zero_gradients()
@@ -282,7 +309,12 @@ class DynamicTrainer(gluon.Trainer):
         if self._several:
             self._add_gradients()       # of layers that were unfrozen since the last update
         self._pass += 1
-        if len(self._last_passes) > 1 and self._pass in self._last_passes:
+        if self._logical is not None:
+            self._logical.pass_done(self._loss_sum, self._normalizer_sum, self._pass == len(self._sizes))
+            self._loss_sum = self._normalizer_sum = None
+            if self._pass < len(self._sizes):
+                self._seed_pass()
+        elif len(self._last_passes) > 1 and self._pass in self._last_passes:
             self._statistics.worker_done(self._last_passes.index(self._pass), len(self._last_passes),
                                          self._gradients().values())
         if self._noise is not None and len(self._sizes) > 1:
@@ -290,7 +322,7 @@ class DynamicTrainer(gluon.Trainer):
         return self._pass == len(self._sizes)
 
     def _add_normalizer(self, normalizer):
-        if (normalizer is None) != (self._normalizer_sum is None) and self._pass:
+        if (normalizer is None) != (self._normalizer_sum is None) and self._pass and self._logical is None:
             raise ValueError('normalizer was given for some passes of this update and not for others; give it with every '
                              'call of trainer.step')
         if normalizer is None:
@@ -351,6 +383,9 @@ class DynamicTrainer(gluon.Trainer):
         if self._reduced:
             raise RuntimeError('the gradients of this update have been summed already: call trainer.update() next')
         cut = self._cut()
+        if self._logical is not None and (self._sizes is None or self._pass < len(self._sizes)):
+            raise RuntimeError(f'with logical_workers={self._sampler.logical_workers} an update has several passes, for '
+                               f"which trainer.step() must be used; to clip gradients, give the optimizer a 'clip_gradient'")
         if normalizer is not None:
             self._add_normalizer(normalizer)
         self.confirm()
@@ -364,6 +399,10 @@ class DynamicTrainer(gluon.Trainer):
                                     time.perf_counter())
         if self._noise is not None and self._local_norm is None:
             self._local_norm = self._squared_norm() / sum(sum(sizes) for sizes in self._sampler.passes_by_worker(cut))
+        if self._logical is not None:
+            self._sum_exactly(cut)
+            self._reduced = True
+            return
         self._control = self._make_control()
         self._allreduce_grads()
         if self._noise is not None:
@@ -388,6 +427,22 @@ class DynamicTrainer(gluon.Trainer):
             raise RuntimeError(f'this update takes {len(self._sizes)} passes, for which trainer.step() must be used')
         self._finish(ignore_stale_grad)
 
+    def _sum_exactly(self, cut):
+        """The sum of all logical workers' gradients: here the host does the work, so it waits."""
+        self._logical.send(self._world, self._signals())
+        self.before_update()
+        self._control = Known(self._logical.receive(self._world, cut.global_batch))
+        self._exponents = self._logical.exponents
+
+    def _signals(self):
+        if not self._world.collective:
+            return {}
+        stopping = 0.0
+        if self.stop_asked:
+            stopping = 1.0 + _URGENT * (time.monotonic() - self._stop_asked_at > _URGENT_AFTER_SECONDS)
+        return {'announced': float(self._world.change_announced()), 'leaving': float(self._world.resize_pending()),
+                'stopping': stopping}
+
     def _make_control(self):
         """What travels with the gradients: a Packet, or None.
 
@@ -397,13 +452,7 @@ class DynamicTrainer(gluon.Trainer):
         """
         (loss, self._loss_sum), (normalizer, self._normalizer_sum) = (self._loss_sum, None), (self._normalizer_sum, None)
         self._normalized = normalizer is not None
-        numbers = {}
-        if self._world.collective:
-            stopping = 0.0
-            if self.stop_asked:
-                stopping = 1.0 + _URGENT * (time.monotonic() - self._stop_asked_at > _URGENT_AFTER_SECONDS)
-            numbers = {'announced': float(self._world.change_announced()), 'leaving': float(self._world.resize_pending()),
-                       'stopping': stopping}
+        numbers = self._signals()
         for name, array in (('loss', loss), ('normalizer', normalizer)):
             if array is not None or self._world.collective:
                 numbers[name] = np.nan if array is None else array
@@ -452,8 +501,9 @@ class DynamicTrainer(gluon.Trainer):
         self._sampler.advance()
         self.update_count += 1
         self._pass, self._sizes, self._reduced = 0, None, False
-        if len(self._sampler.ranks) > 1:
-            self._statistics.begin()
+        self._begin_update()
+        if self.digest is not None and self._sampler.next_update() is None:
+            self._record.details['digest'] = self.digest()
         if self.resize_agreed:
             self._kept_waiting += 1
             if self._kept_waiting == _PATIENCE and self._world.rank == 0:
@@ -551,9 +601,12 @@ class DynamicTrainer(gluon.Trainer):
 
     def state_dict(self):
         """The numbers of optimizer and schedule, as JSON values; arrays are in `state_arrays`."""
-        return {'update': self.update_count, 'optimizer': optimizers.settings(self._optimizer),
-                'schedule': self.schedule.state_dict(), 'states': self.state_indices(),
-                'noise': None if self._noise is None else self._noise.state_dict()}
+        numbers = {'update': self.update_count, 'optimizer': optimizers.settings(self._optimizer),
+                   'schedule': self.schedule.state_dict(), 'states': self.state_indices(),
+                   'noise': None if self._noise is None else self._noise.state_dict()}
+        if self._exponents:
+            numbers['exponents'] = dict(self._exponents)
+        return numbers
 
     def load_state_dict(self, saved):
         """Take up what `state_dict` gave; makes the optimizer state, whose arrays the caller then fills."""
@@ -563,6 +616,9 @@ class DynamicTrainer(gluon.Trainer):
         if self._noise is not None and saved.get('noise') is not None:
             self._noise.load_state_dict(saved['noise'])
             self.schedule.noise_scale = self._noise.value
+        self._exponents = dict(saved.get('exponents', {}))
+        if self._logical is not None:
+            self._logical.exponents = self._exponents
         self.make_states(saved['states'])
 
     def set_learning_rate(self, lr):
